@@ -1,0 +1,28 @@
+"""What a user did wrong, or what the machine refused: one or two lines with the remedy, never a traceback."""
+
+
+class TtapsError(Exception):
+    """A failure the user can act on; the command line prints it and exits with 1."""
+
+    exit_code = 1
+
+
+class UsageError(TtapsError, ValueError):
+    """A wrong command, option, setting or argument; the command line prints it and exits with 2."""
+
+    exit_code = 2
+
+
+class DataError(TtapsError):
+    """A data set or image that is missing, damaged or not what it says it is."""
+
+
+class CheckpointError(TtapsError):
+    """A model folder that is missing, damaged, or written by another version."""
+
+
+class MissingExtra(TtapsError):
+    """An optional dependency is needed and not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the optional part '{extra}'.\nInstall it with: pip install 'ttaps[{extra}]'")
