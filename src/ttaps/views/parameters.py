@@ -1,0 +1,61 @@
+"""What was drawn for each view: one row per view, so views can be sliced, joined and moved like a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of ``len(self)`` views. Every field is a tensor with one row per view."""
+
+    box: Tensor
+    """Crop in source pixels: top, left, height, width; integers, (n, 4)."""
+    flip: Tensor
+    """Mirror left to right; bool, (n,)."""
+    jitter: Tensor
+    """Change the colours by ``factors`` in ``order``; bool, (n,)."""
+    factors: Tensor
+    """Brightness, contrast and saturation factor, and hue shift in turns; float, (n, 4)."""
+    order: Tensor
+    """Columns of ``factors`` in the order in which they are applied; a permutation of 0..3 per row, (n, 4)."""
+    grayscale: Tensor
+    """Remove the colours; bool, (n,)."""
+    sigma: Tensor
+    """Standard deviation of the blur in pixels, 0 for none; float, (n,)."""
+
+    @classmethod
+    def identity(cls, n: int, size: int) -> Parameters:
+        """Return parameters that leave ``n`` images of ``size`` pixels as they are."""
+        off = torch.zeros(n, dtype=torch.bool)
+        return cls(
+            box=torch.tensor([0, 0, size, size]).repeat(n, 1),
+            flip=off,
+            jitter=off,
+            factors=torch.tensor([1.0, 1.0, 1.0, 0.0]).repeat(n, 1),
+            order=torch.arange(4).repeat(n, 1),
+            grayscale=off,
+            sigma=torch.zeros(n),
+        )
+
+    @staticmethod
+    def concatenate(parts: Sequence[Parameters]) -> Parameters:
+        """Join views that were drawn separately, for example with one generator per image."""
+        return Parameters(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Parameters)))
+
+    def __len__(self) -> int:
+        return len(self.box)
+
+    def __getitem__(self, rows: slice | Tensor) -> Parameters:
+        return self._map(lambda tensor: tensor[rows])
+
+    def to(self, device: torch.device | str) -> Parameters:
+        """Return the same parameters on ``device``."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Parameters:
+        return Parameters(*(function(getattr(self, f.name)) for f in fields(self)))
