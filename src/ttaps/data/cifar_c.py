@@ -1,0 +1,75 @@
+"""CIFAR-10-C and CIFAR-100-C: the test images under 19 corruptions, from the official files or from ones built here."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttaps.data.cifar import ImageSet
+from ttaps.data.layouts import CIFAR10_CLASSES, CIFAR100_CLASSES
+from ttaps.errors import DataError, UsageError
+
+# In the order of the paper's tables.
+CORRUPTIONS = (
+    "brightness",
+    "contrast",
+    "defocus_blur",
+    "elastic_transform",
+    "fog",
+    "frost",
+    "gaussian_noise",
+    "glass_blur",
+    "impulse_noise",
+    "jpeg_compression",
+    "motion_blur",
+    "pixelate",
+    "shot_noise",
+    "snow",
+    "zoom_blur",
+)
+EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+FOLDERS = {"cifar10-c": "CIFAR-10-C", "cifar100-c": "CIFAR-100-C"}
+CLASSES = {"cifar10-c": CIFAR10_CLASSES, "cifar100-c": CIFAR100_CLASSES}
+SEVERITIES = range(1, 6)
+IMAGES = 10_000  # at each severity; a file holds the severities one after the other
+
+
+def read_cifar_c(root: Path, name: str, corruption: str, severity: int = 5) -> ImageSet:
+    """Map the test images of ``name`` ("cifar10-c" or "cifar100-c") under one corruption at one severity, 1 to 5."""
+    if name not in FOLDERS:
+        raise UsageError(f"No corrupted set {name!r}; choose one of: {', '.join(FOLDERS)}.")
+    check_corruption(corruption)
+    if severity not in SEVERITIES:
+        raise UsageError(f"Severity {severity} does not exist; choose 1, 2, 3, 4 or 5.")
+    remedy = f"Build it with: ttaps data build {name}"
+    images = map_array(root / FOLDERS[name] / f"{corruption}.npy", (5 * IMAGES, 32, 32, 3), remedy)
+    labels = map_array(root / FOLDERS[name] / "labels.npy", (5 * IMAGES,), remedy)
+    part = slice((severity - 1) * IMAGES, severity * IMAGES)
+    return ImageSet(name, images[part].transpose(0, 3, 1, 2), labels[part].astype(np.int64), CLASSES[name])
+
+
+def check_corruption(corruption: str) -> None:
+    """Refuse a name that is none of the 19 corruptions, and suggest the nearest that is."""
+    known = CORRUPTIONS + EXTRA_CORRUPTIONS
+    if corruption not in known:
+        near = get_close_matches(corruption, known, n=1, cutoff=0.4)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of: {', '.join(known)}."
+        raise UsageError(f"No corruption {corruption!r}.\n{hint}")
+
+
+def map_array(path: Path, shape: tuple[int, ...], remedy: str) -> NDArray[Any]:
+    """Memory-map a ``.npy`` file that must hold whole uint8 numbers of the given shape; no pickle in it is opened."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing.\n{remedy}") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is damaged or truncated ({error}).\n{remedy}") from error
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != np.uint8:
+        found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else "an archive"
+        raise DataError(f"{path} holds {found}, expected uint8 {shape}.\n{remedy}")
+    return array
