@@ -1,0 +1,154 @@
+"""The user's own images: one file, a folder with a sub-folder per class, or arrays in an ``.npz`` file."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ttaps.data.cifar import ImageSet
+from ttaps.errors import DataError
+from ttaps.progress import bar, say
+
+MAX_PIXELS = 100_000_000
+MAX_SIDE = 20_000
+
+
+def read_image(path: Path, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
+    """Read any image Pillow can, as (3, size, size); the note says what was done if it had another size.
+
+    The picture is turned upright (EXIF), transparent parts become white, and what is not square is cropped around its
+    centre before it is resized with antialiasing.
+    """
+    image = _decode(path)
+    width, height = image.size
+    note = None
+    if (width, height) != (size, size):
+        side = min(width, height)
+        left, top = (width - side) // 2, (height - side) // 2
+        image = image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+        crop = "" if width == height else "cropped to a square and "
+        note = f"{crop}resized from {width}x{height} to {size}x{size}"
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)), note
+
+
+def read_image_folder(path: Path, size: int = 32) -> ImageSet:
+    """Read a folder that has one sub-folder per class; the classes are numbered in the order of their names."""
+    layout = f"Expected one sub-folder per class: {path / 'CLASS' / 'image.png'}"
+    if not path.is_dir():
+        raise DataError(f"{path} is not a folder.\n{layout}")
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not folders:
+        raise DataError(f"{path} has no sub-folders, so the images have no labels.\n{layout}")
+    files = [(file, label) for label, folder in enumerate(folders) for file in _image_files(folder)]
+    images = np.empty((len(files), 3, size, size), dtype=np.uint8)
+    resized = 0
+    with bar() as progress:
+        task = progress.add_task(f"Reading {path.name}", total=len(files), note="")
+        for index, (file, _) in enumerate(files):
+            images[index], note = read_image(file, size)
+            resized += note is not None
+            progress.advance(task)
+    if resized:
+        say(f"{path}: {resized} of {len(files)} images had another size and were resized to {size}x{size}.")
+    labels = np.array([label for _, label in files], dtype=np.int64)
+    return ImageSet(str(path), images, labels, tuple(folder.name for folder in folders))
+
+
+def read_npz(path: Path) -> ImageSet:
+    """Read ``images`` (uint8, NHWC or NCHW), ``labels`` and, if there, ``classes`` (their names) from an ``.npz`` file."""
+    arrays = _load_npz(path)
+    for key in ("images", "labels"):
+        if key not in arrays:
+            raise DataError(f"{path} has no array {key!r}, only: {', '.join(arrays) or 'nothing'}.")
+    images, labels = arrays["images"], arrays["labels"]
+    if images.dtype != np.uint8 or images.ndim != 4 or 3 not in (images.shape[1], images.shape[3]):
+        raise DataError(
+            f"{path}: images are {images.dtype} {images.shape}, expected uint8 (N, H, W, 3) or (N, 3, H, W)."
+        )
+    if not np.issubdtype(labels.dtype, np.integer) or labels.shape != (len(images),):
+        raise DataError(f"{path}: labels are {labels.dtype} {labels.shape}, expected integers ({len(images)},).")
+    if images.shape[1] != 3:
+        images = images.transpose(0, 3, 1, 2)
+    names = arrays.get("classes", np.arange(labels.max(initial=-1) + 1))
+    return ImageSet(str(path), images, labels.astype(np.int64), tuple(str(name) for name in names.ravel()))
+
+
+def _decode(path: Path) -> Image.Image:
+    """Open an image and return it upright, as RGB."""
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns from 89 megapixels on; the limit here is checked before anything is decoded.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                _check_size(path, *image.size)
+                return _over_white(_eight_bits(ImageOps.exif_transpose(image)))
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {path}.") from error
+    except (IsADirectoryError, PermissionError) as error:
+        raise DataError(f"Cannot read {path}: {error.strerror}.") from error
+    except UnidentifiedImageError as error:
+        raise DataError(
+            f"{path} is not an image that Pillow can read.\nGive a PNG, JPEG, WebP or similar file."
+        ) from error
+    except Image.DecompressionBombError as error:
+        raise DataError(
+            f"{path} is too large: over {MAX_PIXELS // 10**6} megapixels.\nMake it smaller first."
+        ) from error
+    except Exception as error:  # on damaged bytes Pillow's decoders raise whatever their parser ran into
+        raise DataError(f"{path} is damaged or truncated ({error}).") from error
+
+
+def _check_size(path: Path, width: int, height: int) -> None:
+    """Refuse an image that would take gigabytes to decode."""
+    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+        raise DataError(
+            f"{path} is too large: {width}x{height} pixels, at most {MAX_PIXELS // 10**6} megapixels and "
+            f"{MAX_SIDE:,} pixels a side are read.\nMake it smaller first."
+        )
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Bring 16-bit grey values down to 8 bits; Pillow's own conversion would cut them off at 255."""
+    if not image.mode.startswith("I"):
+        return image
+    grey = np.asarray(image).astype(np.float64)
+    return Image.fromarray(np.rint(grey / 257).clip(0, 255).astype(np.uint8))
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    """Return the image as RGB, transparent parts over white."""
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    layer = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+
+
+def _image_files(folder: Path) -> list[Path]:
+    """Return the image files below a class's folder, in the order of their names; there must be one."""
+    suffixes = Image.registered_extensions()
+    files = sorted(file for file in folder.rglob("[!.]*") if file.suffix.lower() in suffixes and file.is_file())
+    if not files:
+        raise DataError(f"{folder} holds no images.\nEvery sub-folder is a class: remove it or put its images there.")
+    return files
+
+
+def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an ``.npz`` file; no pickle in it is opened."""
+    try:
+        with zipfile.ZipFile(path):  # or numpy would take a single array for an archive
+            pass
+        with np.load(path, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files if key in ("images", "labels", "classes")}
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {path}.") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} is not a whole .npz file ({error}).\nWrite one with numpy.savez.") from error
