@@ -1,0 +1,63 @@
+"""One name, one set of images: what ``--data`` on the command line means."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from ttaps.data.cifar import ImageSet, read_cifar10, read_cifar100
+from ttaps.data.cifar_c import CORRUPTIONS, FOLDERS, read_cifar_c
+from ttaps.data.images import read_image_folder, read_npz
+from ttaps.data.root import data_root
+from ttaps.errors import UsageError
+
+CIFAR = {"cifar10": read_cifar10, "cifar100": read_cifar100}
+NAMES = (*CIFAR, *FOLDERS, "sample")
+
+
+def load_set(
+    name: str,
+    root: Path | None = None,
+    *,
+    split: str = "test",
+    corruption: str | None = None,
+    severity: int = 5,
+    size: int = 32,
+) -> ImageSet:
+    """Load a set by name: cifar10, cifar100, cifar10-c, cifar100-c, sample, an image folder or an ``.npz`` file.
+
+    ``split`` is for CIFAR, ``corruption`` and ``severity`` for the corrupted sets, ``size`` for image folders.
+    """
+    folder = data_root(root)
+    if name in FOLDERS:
+        return read_cifar_c(folder, name, _wanted(name, corruption), severity)
+    if name == "sample":
+        from ttaps.data.sample import read_sample
+
+        return read_sample(corruption)
+    if corruption is not None:
+        raise UsageError(
+            f"{name} has no corruption {corruption!r}.\nCorrupted images are in: {', '.join(FOLDERS)}, sample."
+        )
+    if name in CIFAR:
+        return CIFAR[name](folder, split)
+    return _read_path(name, size)
+
+
+def _wanted(name: str, corruption: str | None) -> str:
+    """Refuse to guess which corruption is meant."""
+    if corruption is None:
+        raise UsageError(f"Which corruption of {name}?\nChoose one of: {', '.join(CORRUPTIONS)}.")
+    return corruption
+
+
+def _read_path(name: str, size: int) -> ImageSet:
+    """Read the user's own images from a folder or an ``.npz`` file."""
+    path = Path(name)
+    if path.suffix == ".npz":
+        return read_npz(path)
+    if path.is_dir():
+        return read_image_folder(path, size)
+    near = get_close_matches(name, NAMES, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Choose {', '.join(NAMES)}, an image folder or an .npz file."
+    raise UsageError(f"No data set, folder or .npz file {name!r}.\n{hint}")
