@@ -1,0 +1,98 @@
+"""Plain values to frozen dataclasses and back: presets in TOML, configs in JSON; an unknown key is an error with a suggestion."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ttaps.errors import UsageError
+
+T = TypeVar("T")
+
+
+def from_dict(kind: type[T], values: Mapping[str, Any], where: str, base: T | None = None) -> T:
+    """Build a dataclass from nested plain values; what is not given keeps its default (or ``base``'s value)."""
+    hints = get_type_hints(kind)
+    for key in values:
+        if key not in hints:
+            raise UsageError(f"{where}: unknown key '{key}'{nearest(key, hints)}.")
+    changes = {
+        key: _convert(hints[key], value, f"{where}: {key}", getattr(base, key, None)) for key, value in values.items()
+    }
+    if base is not None:
+        return dataclasses.replace(base, **changes)  # type: ignore[type-var]
+    return kind(**changes)
+
+
+def nearest(word: str, known: Mapping[str, Any] | list[str]) -> str:
+    """Return a hint like ``; did you mean 'epochs'?``, or the choices where none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{near[0]}'?" if near else f"; known are {', '.join(known)}"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, or say what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise UsageError(f"There is no config {path}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise UsageError(f"Cannot read {path}: {error.strerror}") from error
+
+
+def to_toml(config: Any) -> str:
+    """Write a (nested) dataclass as TOML that :func:`from_dict` reads back."""
+    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    plain = [f"{key} = {_toml(value)}" for key, value in fields.items() if not dataclasses.is_dataclass(value)]
+    tables = [f"\n[{key}]\n{to_toml(value)}" for key, value in fields.items() if dataclasses.is_dataclass(value)]
+    return "\n".join(plain) + "\n" + "".join(tables)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _convert(hint: Any, value: Any, where: str, base: Any) -> Any:
+    """Check one value against its type and return it as that type."""
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{where} must be a table of settings, not {value!r}.")
+        return from_dict(hint, value, where, base)
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        if value not in inner:
+            raise UsageError(f"{where} is {value!r}{nearest(str(value), [str(choice) for choice in inner])}.")
+        return value
+    if origin in (Union, types.UnionType):
+        return None if value is None else _convert(next(i for i in inner if i is not type(None)), value, where, base)
+    if origin is tuple:
+        return _tuple(inner, value, where)
+    return _scalar(hint, value, where)
+
+
+def _tuple(inner: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise UsageError(f"{where} must be a list, not {value!r}.")
+    hints = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
+    if len(hints) != len(value):
+        raise UsageError(f"{where} must have {len(hints)} values, not {len(value)}.")
+    return tuple(_convert(hint, item, where, None) for hint, item in zip(hints, value, strict=True))
+
+
+def _scalar(hint: type, value: Any, where: str) -> Any:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise UsageError(f"{where} must be {hint.__name__}, not {value!r}.")
+    return value

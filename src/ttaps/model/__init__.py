@@ -1,0 +1,7 @@
+"""The network: backbone, projector, prototypes, classifier, and where it can be cut."""
+
+from ttaps.model.config import ModelConfig
+from ttaps.model.cut import SCOPES, Cut
+from ttaps.model.network import Network, to_unit
+
+__all__ = ["SCOPES", "Cut", "ModelConfig", "Network", "to_unit"]

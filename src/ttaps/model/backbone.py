@@ -1,0 +1,71 @@
+"""The paper's backbone f: a post-activation ResNet of basic blocks for small pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Norm = Callable[[int], nn.Module]
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions around a shortcut; a 1x1 convolution and norm on the shortcut where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm1 = norm(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = norm(outputs)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return relu(shortcut(x) + branch(x))."""
+        branch = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.shortcut(x) + self.norm2(self.conv2(branch)))
+
+
+class ResNet(nn.Module):
+    """Stem, three stages of basic blocks, global average pool. ResNet-26 is four blocks a stage."""
+
+    def __init__(self, depth: int, width: int, norm: Norm) -> None:
+        super().__init__()
+        blocks = (depth - 2) // 6
+        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, padding=1, bias=False), norm(width), nn.ReLU())
+        self.stage1 = _stage(width, width, 1, blocks, norm)
+        self.stage2 = _stage(width, 2 * width, 2, blocks, norm)
+        self.stage3 = _stage(2 * width, 4 * width, 2, blocks, norm)
+        self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.features = 4 * width
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def pieces(self) -> list[tuple[str, nn.Module]]:
+        """Return the parts a picture passes through in order, by name; the network can be cut between any two."""
+        stages = ("stage1", "stage2", "stage3")
+        blocks = [
+            (f"{stage}.{name}", block) for stage in stages for name, block in getattr(self, stage).named_children()
+        ]
+        return [("stem", self.stem), *blocks, ("pool", self.pool)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return pooled features, shape (N, 4 * width)."""
+        for _, piece in self.pieces():
+            x = piece(x)
+        return x
+
+    def zero_branches(self) -> None:
+        """Set the last norm's scale of every residual branch to zero, so that the net starts as its shortcuts."""
+        for module in self.modules():
+            if isinstance(module, BasicBlock):
+                nn.init.zeros_(module.norm2.get_parameter("weight"))
+
+
+def _stage(inputs: int, outputs: int, stride: int, blocks: int, norm: Norm) -> nn.Sequential:
+    first = BasicBlock(inputs, outputs, stride, norm)
+    return nn.Sequential(first, *(BasicBlock(outputs, outputs, 1, norm) for _ in range(blocks - 1)))

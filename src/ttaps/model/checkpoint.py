@@ -1,0 +1,134 @@
+"""A model is a folder: ``model.safetensors``, ``config.json`` and a card for people. Loading one never runs code from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from ttaps import __version__
+from ttaps.config import from_dict
+from ttaps.errors import CheckpointError, UsageError
+from ttaps.files import write_bytes, write_text
+from ttaps.model.config import ModelConfig
+from ttaps.model.network import Network
+
+FORMAT = 1
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network with what one must know to use it."""
+
+    network: Network
+    classes: tuple[str, ...]
+    """Names of the classes, in the order of the logits."""
+    name: str = "model"
+    fingerprint: str = ""
+    """The first 12 hexadecimal digits of a hash over all weights: results state it, so that models never get mixed up."""
+    card: str = ""
+    """The README of the model's folder."""
+    info: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What ``config.json`` says besides: objective, data set, seed, training."""
+
+
+def save_model(folder: Path, network: Network, classes: tuple[str, ...], info: dict[str, Any], card: str) -> None:
+    """Write a model folder, each file whole or not at all."""
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    config = {
+        "format": FORMAT,
+        "ttaps": __version__,
+        "model": dataclasses.asdict(network.config),
+        "classes": classes,
+        "fingerprint": fingerprint(network),
+        **info,
+    }
+    write_bytes(folder / WEIGHTS, save(weights))
+    write_text(folder / CONFIG, json.dumps(config, indent=1) + "\n")
+    write_text(folder / "README.md", card)
+
+
+def load_model(folder: Path, backbone: nn.Module | None = None) -> Model:
+    """Read a model folder; ``backbone`` is needed where the model was trained with one that is not ours."""
+    config = _read_config(folder / CONFIG)
+    try:
+        model_config = from_dict(ModelConfig, config["model"], where=f"{folder / CONFIG}, model")
+        network = Network(model_config, backbone)
+    except (KeyError, UsageError) as error:
+        raise CheckpointError(f"{folder / CONFIG} does not describe a network: {error}") from error
+    _fill(network, folder / WEIGHTS)
+    card = folder / "README.md"
+    return Model(
+        network=network.eval(),
+        classes=tuple(config.get("classes") or (str(index) for index in range(model_config.classes))),
+        name=folder.resolve().name,
+        fingerprint=fingerprint(network),
+        card=card.read_text() if card.exists() else "",
+        info={k: v for k, v in config.items() if k not in ("model", "classes", "fingerprint")},
+    )
+
+
+def fingerprint(network: nn.Module) -> str:
+    """Hash all weights, names and shapes included."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(_bytes(tensor))
+    return digest.hexdigest()[:12]
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().numpy().tobytes()
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.parent.is_dir():
+        raise CheckpointError(
+            f"There is no model folder {path.parent}.\nUse a run folder of 'ttaps train' or the name of an embedded model."
+        )
+    try:
+        config = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise CheckpointError(f"{path.parent} is not a model folder: it has no {CONFIG}.") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"Cannot read {path}: {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        found = config.get("format") if isinstance(config, dict) else None
+        raise CheckpointError(
+            f"{path} has format {found!r}; this version of ttaps ({__version__}) reads format {FORMAT}.\n"
+            "Install the version that wrote it, or train it again."
+        )
+    return config
+
+
+def _fill(network: Network, path: Path) -> None:
+    """Load weights and say exactly which do not fit."""
+    try:
+        weights = load_file(path)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing: the folder holds no finished checkpoint yet.") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} is damaged or not a safetensors file ({error}).\nGet or train the model again."
+        ) from error
+    own = network.state_dict()
+    wrong = [name for name in own if name not in weights or weights[name].shape != own[name].shape] + [
+        n for n in weights if n not in own
+    ]
+    if wrong:
+        name = wrong[0]
+        have, want = (tuple(side[name].shape) if name in side else "nothing" for side in (weights, own))
+        raise CheckpointError(
+            f"{path} does not fit its {CONFIG}: '{name}' has shape {have}, the network wants {want} ({len(wrong)} such weights).\n"
+            "Weights and config come from different models, or your own backbone must be passed to load()."
+        )
+    network.load_state_dict(weights)

@@ -1,0 +1,54 @@
+"""What a network looks like, as plain values that round-trip through JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ttaps.errors import UsageError
+
+CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR10_STD = (0.2470, 0.2435, 0.2616)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The paper's network by default: ResNet-26 with 32 filters and GroupNorm(16), Z = 128, K = 300."""
+
+    classes: int = 10
+    """How many classes the classifier tells apart."""
+    prototypes: int = 300
+    """K, the number of prototypes."""
+    projection: int = 128
+    """Z, the dimension of the shared projection space."""
+    hidden: int = 256
+    """Width of the projector's hidden layer."""
+    projector_norm: bool = False
+    """GroupNorm between the projector's two layers, as the authors' code has and the paper does not."""
+    depth: int = 26
+    """Layers of the ResNet: 6n + 2, with n basic blocks in each of the three stages."""
+    width: int = 32
+    """Filters of the first stage; the second and third have two and four times as many."""
+    norm: Literal["group", "batch"] = "group"
+    """Normalisation layers of the backbone."""
+    groups: int = 16
+    """Groups of every GroupNorm."""
+    image_size: int = 32
+    """Height and width of the images the network was made for."""
+    mean: tuple[float, float, float] = CIFAR10_MEAN
+    """Channel means taken off the input."""
+    std: tuple[float, float, float] = CIFAR10_STD
+    """Channel deviations the input is divided by."""
+    zero_init: bool = False
+    """Start every residual branch at zero (its last norm's scale), which helps short trainings to start."""
+    classifier_scale: float = 1.0
+    """Factor on the classifier's initial weights; z has unit norm, so 1 gives tiny logits at first."""
+
+    def __post_init__(self) -> None:
+        for name in ("classes", "prototypes", "projection", "hidden", "width", "groups", "image_size"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"model.{name} must be at least 1, not {getattr(self, name)}.")
+        if self.depth < 8 or (self.depth - 2) % 6:
+            raise UsageError(f"model.depth must be 6n + 2 (8, 14, 20, 26, 32, ...), not {self.depth}.")
+        if self.norm == "group" and self.width % self.groups:
+            raise UsageError(f"model.width ({self.width}) must be a multiple of model.groups ({self.groups}).")

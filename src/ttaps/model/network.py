@@ -1,0 +1,103 @@
+"""The whole network of the paper's Fig. 1: backbone f, projector g, prototypes C and classifier h, with normalisation inside."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ttaps.errors import UsageError
+from ttaps.model.backbone import Norm, ResNet
+from ttaps.model.config import ModelConfig
+
+
+class Normalise(nn.Module):
+    """Pixels, uint8 or float in [0, 1], to zero mean and unit deviation per channel."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return normalised float images."""
+        return (to_unit(images, self.mean.dtype) - self.mean) / self.std
+
+
+class Unit(nn.Module):
+    """Project onto the unit sphere: "the l2-normalized lower dimensional projection"."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x / ‖x‖."""
+        return F.normalize(x, dim=-1)
+
+
+class Network(nn.Module):
+    """Images (N, 3, H, W), uint8 or float in [0, 1], to class logits; ``project`` gives z, ``scores`` compares z with the prototypes.
+
+    Any ``nn.Module`` that maps normalised images to (N, features) can be the backbone. With a ``pieces()`` method like
+    :meth:`ResNet.pieces` it can also be cut inside, otherwise it is adapted as one piece.
+    """
+
+    def __init__(self, config: ModelConfig, backbone: nn.Module | None = None, features: int | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.normalise = Normalise(config.mean, config.std)
+        self.backbone = backbone or ResNet(config.depth, config.width, _norm(config))
+        features = features or getattr(self.backbone, "features", None)
+        if not isinstance(features, int):
+            raise UsageError("Say how many features your backbone returns: Network(config, backbone, features=...).")
+        self.projector = _projector(features, config)
+        self.unit = Unit()
+        self.prototypes = nn.Parameter(F.normalize(torch.randn(config.prototypes, config.projection), dim=1))
+        self.classifier = nn.Linear(config.projection, config.classes)
+        with torch.no_grad():
+            self.classifier.weight.mul_(config.classifier_scale)
+        if config.zero_init and isinstance(self.backbone, ResNet):
+            self.backbone.zero_branches()
+
+    def pieces(self) -> list[tuple[str, nn.Module]]:
+        """Return what stands between an image and z, in order, by name."""
+        inner = getattr(self.backbone, "pieces", None)
+        named = [(f"backbone.{name}", piece) for name, piece in inner()] if inner else [("backbone", self.backbone)]
+        return [("normalise", self.normalise), *named, ("projector", self.projector), ("unit", self.unit)]
+
+    def project(self, images: Tensor) -> Tensor:
+        """Return z = g(f(x)), unit vectors of shape (N, Z)."""
+        z: Tensor = self.unit(self.projector(self.backbone(self.normalise(images))))
+        return z
+
+    def scores(self, z: Tensor) -> Tensor:
+        """Return Cᵀz, the cosine of every z with every prototype, shape (N, K)."""
+        return z @ self.prototypes.T
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return class logits h(g(f(x)))."""
+        logits: Tensor = self.classifier(self.project(images))
+        return logits
+
+    @torch.no_grad()
+    def renormalise_prototypes(self) -> None:
+        """Put the prototypes back on the unit sphere, as SwAV does before every training step."""
+        self.prototypes.copy_(F.normalize(self.prototypes, dim=1))
+
+
+def to_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return uint8 pixels as floats in [0, 1]; leave floats alone."""
+    return images.to(dtype).div(255) if images.dtype == torch.uint8 else images.to(dtype)
+
+
+def _norm(config: ModelConfig) -> Norm:
+    return partial(nn.GroupNorm, config.groups) if config.norm == "group" else nn.BatchNorm2d
+
+
+def _projector(features: int, config: ModelConfig) -> nn.Sequential:
+    norm = [nn.GroupNorm(config.groups, config.hidden)] if config.projector_norm else []
+    return nn.Sequential(
+        nn.Linear(features, config.hidden), *norm, nn.ReLU(), nn.Linear(config.hidden, config.projection)
+    )

@@ -1,0 +1,1 @@
+"""Training: one readable loop, and an objective per method."""

@@ -1,0 +1,49 @@
+"""One step's images and their views: a function of (seed, step) only, so that a resumed run repeats itself exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ttaps.keys import generator
+from ttaps.views import CropViews, SwavViews
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images of one step, uint8 (B, 3, H, W), with the randomness of their views."""
+
+    images: Tensor
+    labels: Tensor
+    seed: int
+    step: int
+    size: int
+    """Resolution of the views in pixels."""
+    rows: slice | None = None
+    """This process's rows of the whole batch; views are drawn for the whole batch, so sharing it out changes nothing."""
+    total: int | None = None
+    """Size of the whole batch, over all processes."""
+
+    def views(self, kind: SwavViews | CropViews, name: str) -> Tensor:
+        """Return one view of every image, drawn for this step and ``name``."""
+        draw = generator(self.seed, "views", name, self.step)
+        parameters = kind.sample(self.total or len(self.images), self.images.shape[-1], draw)
+        return kind.apply(self.images, parameters[self.rows or slice(None)], self.size)
+
+
+def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
+    """Return the shuffled order of the training images in one epoch."""
+    return torch.randperm(images, generator=generator(seed, "order", epoch))
+
+
+def batch_indices(images: int, batch: int, seed: int, step: int) -> Tensor:
+    """Return which images step ``step`` takes; each epoch sees every image at most once and drops the incomplete last batch."""
+    epoch, place = divmod(step, epoch_steps(images, batch))
+    return epoch_order(images, seed, epoch)[place * batch : (place + 1) * batch]
+
+
+def epoch_steps(images: int, batch: int) -> int:
+    """Return how many whole batches an epoch has."""
+    return max(1, images // batch)

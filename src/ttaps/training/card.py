@@ -1,0 +1,44 @@
+"""The model card: what a person must know before using a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ttaps.training.config import TrainConfig
+
+
+def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
+    """Write the README of a model folder."""
+    model = config.model
+    finished = "finished" if info["step"] >= info["steps"] else f"unfinished: step {info['step']} of {info['steps']}"
+    accuracy = info.get("validation_accuracy")
+    measured = f"{100 * accuracy:.2f} % of the validation images" if accuracy is not None else "not measured yet"
+    defaults = TrainConfig()
+    changed = [
+        f"- `{name}` = `{value}`"
+        for name, value in _flat(dataclasses.asdict(config)).items()
+        if value != _flat(dataclasses.asdict(defaults))[name]
+    ]
+    return "\n".join(
+        [
+            f"# {config.objective} on {info['data']}, seed {config.seed}",
+            "",
+            f"ResNet-{model.depth}, {model.width} filters, {model.norm} norm, {model.prototypes} prototypes, {model.classes} classes.",
+            f"Trained with `ttaps train` on {images:,} images for {config.epochs:g} epochs ({finished}).",
+            f"Classified right: {measured} (clean).",
+            "",
+            "Settings that differ from the paper's:",
+            *(changed or ["- none"]),
+            "",
+            "All settings are in `train.toml`; the same file as `--config` trains this model again.",
+            "",
+        ]
+    )
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat

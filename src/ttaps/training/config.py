@@ -1,0 +1,109 @@
+"""Everything a training run is told, with the paper's values as defaults. Presets in ``configs/`` hold differences only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ttaps.errors import UsageError
+from ttaps.model.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """SGD as the paper has it; ``muon`` orthogonalises the updates of the convolutions."""
+
+    name: Literal["sgd", "muon"] = "sgd"
+    """``sgd``, or ``muon`` for the convolutions with SGD for the rest."""
+    lr: float = 0.5
+    """Base learning rate (of everything SGD moves)."""
+    muon_lr: float = 0.05
+    """Base learning rate of the convolutions under ``muon``."""
+    momentum: float = 0.9
+    """Momentum."""
+    nesterov: bool = False
+    """Nesterov momentum."""
+    weight_decay: float = 1e-5
+    """L2 penalty."""
+    warmup: float = 10
+    """Epochs of linear warm-up."""
+    decay: Literal["cosine", "linear"] = "cosine"
+    """Shape of the decay to zero after the warm-up."""
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Weights and temperatures of eq. (9)."""
+
+    gamma_ce: float = 0.3
+    """γ1, weight of the cross-entropy beside SwAV."""
+    gamma_ent: float = 0.1
+    """γ2, weight of the prototypes' entropy term (``jt+ent`` only)."""
+    epsilon: float = 0.05
+    """Smoothness of the Sinkhorn codes."""
+    tau: float = 0.1
+    """Temperature of the swapped prediction."""
+    sinkhorn_iterations: int = 3
+    """Sinkhorn-Knopp iterations."""
+    directions: Literal["sum", "mean"] = "sum"
+    """The two directions of the swapped prediction are summed (paper) or averaged (the authors' code)."""
+    label_smoothing: float = 0.0
+    """Label smoothing of the cross-entropy."""
+    supervised: Literal["crop", "views"] = "crop"
+    """What the cross-entropy sees: a third, uncoloured crop (the authors' code; the paper is silent) or the two SwAV views."""
+    crop_scale: tuple[float, float] = (0.08, 1.0)
+    """Area of the supervised crop."""
+    joint_from: float = 0.0
+    """Epoch at which the joint loss begins; before it, the cross-entropy alone (one view instead of three)."""
+    joint_ramp: float = 0.0
+    """Epochs over which the cross-entropy alone turns into the joint loss."""
+    freeze_prototypes: float = 0.0
+    """Epochs of joint training in which the prototypes do not move."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run."""
+
+    objective: Literal["baseline", "jt", "jt+ent"] = "jt+ent"
+    """``baseline`` (cross-entropy), ``jt`` (with SwAV) or ``jt+ent`` (with SwAV and the prototypes' entropy)."""
+    data: str = "cifar10"
+    """``cifar10``, ``cifar100``, ``sample`` (inside the package), a folder of class folders, or an .npz file."""
+    epochs: float = 300
+    """Passes over the training images."""
+    batch: int = 256
+    """Images per step, over all processes."""
+    seed: int = 0
+    """Seed of the initial weights, the order of images and the views."""
+    sizes: tuple[int, ...] = (32,)
+    """Resolutions trained at, one after the other, in pixels."""
+    size_until: tuple[float, ...] = (1.0,)
+    """Fraction of the run at which each resolution ends; the last is 1."""
+    average: float = 0.0
+    """Decay per step of a running average of the weights, which is then the result; 0 takes the last weights."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the forward pass; bfloat16 is mixed precision."""
+    compile: bool = False
+    """Compile the network with torch.compile."""
+    checkpoint_minutes: float = 5.0
+    """Minutes between checkpoints."""
+    validate_every: float = 1.0
+    """Epochs between looks at the validation images (at most 2,000 of them until the end)."""
+    stop_on_trouble: bool = True
+    """End the run when it has collapsed, lost its prototypes, or diverged."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The network."""
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    """The optimiser."""
+    loss: LossConfig = field(default_factory=LossConfig)
+    """The loss."""
+
+    def __post_init__(self) -> None:
+        if self.epochs <= 0 or self.batch < 1:
+            raise UsageError(f"epochs and batch must be positive, not {self.epochs} and {self.batch}.")
+        if (
+            len(self.sizes) != len(self.size_until)
+            or list(self.size_until) != sorted(self.size_until)
+            or self.size_until[-1:] != (1.0,)
+        ):
+            raise UsageError("sizes and size_until must be equally long, and size_until must rise to 1.")

@@ -1,0 +1,215 @@
+"""The training loop: draw, step, watch, save. Everything random is a function of (seed, step), so a killed run resumes exactly."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from rich.progress import Progress, TaskID
+from torch import Tensor
+
+from ttaps.config import to_toml
+from ttaps.data import ImageSet, split_train
+from ttaps.errors import TtapsError, UsageError
+from ttaps.files import write_text
+from ttaps.keys import key
+from ttaps.model import Network
+from ttaps.model.checkpoint import save_model
+from ttaps.progress import bar, say
+from ttaps.training.batch import Batch, batch_indices, epoch_steps
+from ttaps.training.card import model_card
+from ttaps.training.config import TrainConfig
+from ttaps.training.health import Health, Trouble
+from ttaps.training.objectives import OBJECTIVES
+from ttaps.training.optimiser import Average, Optimiser
+from ttaps.training.schedule import Schedule
+from ttaps.training.state import State, load_state, log_metrics, rewind_metrics, save_state
+from ttaps.training.validation import accuracy
+
+LOG_EVERY = 25  # steps between rows of metrics.jsonl
+GLANCE = 2_000  # validation images looked at while training; all of them at the end
+
+
+@dataclass(frozen=True)
+class Split:
+    """The images of a run: four fifths to learn from, and a fifth that is only looked at (the paper's 40,000 and 10,000)."""
+
+    train: ImageSet
+    validation: ImageSet
+
+    @classmethod
+    def of(cls, images: ImageSet) -> Split:
+        """Split a training set; the same images are held out in every run."""
+        train, validation = split_train(len(images))
+        return cls(
+            *(replace(images, images=images.images[part], labels=images.labels[part]) for part in (train, validation))
+        )
+
+
+class Run:
+    """A training run in a folder. ``Run(...).train()`` starts it, or goes on where it was killed."""
+
+    def __init__(self, config: TrainConfig, folder: Path, split: Split, device: str = "cpu") -> None:
+        self.config, self.folder, self.split = config, folder, split
+        self.device = torch.device(device)
+        self.network = initial_network(config).to(self.device)
+        weights = dict(self.network.named_parameters())
+        self.optimiser = Optimiser(weights, config.optimiser)
+        self.average = Average(weights.items(), config.average) if config.average else None
+        self.images = torch.from_numpy(split.train.images).to(self.device)
+        self.labels = torch.from_numpy(split.train.labels).to(self.device)
+        self.schedule = Schedule(config, epoch_steps(len(self.images), config.batch))
+        self.health = Health(config.model.prototypes, config.model.classes)
+        self.objective = OBJECTIVES[config.objective]
+        if config.compile:
+            self.network.backbone.compile()
+
+    def train(self) -> None:
+        """Do the steps that are left, then validate and write the finished model."""
+        claim_folder(self.folder, self.config)
+        first = self.restore()
+        if first >= self.schedule.steps:
+            say(f"{self.folder} is already trained: {first} steps.")
+            return
+        saved = time.monotonic()
+        with bar() as progress:
+            task = progress.add_task(f"{self.config.objective}", total=self.schedule.steps, completed=first, note="")
+            for step in range(first, self.schedule.steps):
+                began = time.monotonic()
+                parts = self.step(step)
+                self.watch(step, parts, progress, task, time.monotonic() - began)
+                if time.monotonic() - saved > 60 * self.config.checkpoint_minutes:
+                    self.save(step + 1)
+                    saved = time.monotonic()
+        self.finish()
+
+    def step(self, step: int) -> dict[str, Tensor]:
+        """One gradient step on one batch."""
+        batch = self.batch(step)
+        joint = self.schedule.joint(step)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+            parts = self.objective(self.network, batch, self.config.loss, joint)
+        self.network.zero_grad(set_to_none=True)
+        parts["loss"].backward()
+        if self.schedule.prototypes_frozen(step):
+            self.network.prototypes.grad = None
+        self.optimiser.step(self.schedule.lr(step))
+        self.network.renormalise_prototypes()
+        if self.average:
+            self.average.update(self.network.named_parameters(), step)
+        return parts
+
+    def batch(self, step: int) -> Batch:
+        """Return the images of one step."""
+        chosen = batch_indices(len(self.images), self.config.batch, self.config.seed, step).to(self.device)
+        return Batch(self.images[chosen], self.labels[chosen], self.config.seed, step, self.schedule.size(step))
+
+    def watch(self, step: int, parts: dict[str, Tensor], progress: Progress, task: TaskID, seconds: float) -> None:
+        """Show, log, judge, and now and then validate."""
+        done = step + 1
+        row = {name: round(part.item(), 5) for name, part in parts.items() if part.ndim == 0}
+        shown = "  ".join(f"{name} {value:.3f}" for name, value in row.items())
+        progress.update(task, completed=done, note=f"{shown}  {self.config.batch / seconds:.0f} images/s")
+        if done % LOG_EVERY == 0:
+            log_metrics(
+                self.folder,
+                {"step": done, "epoch": round(self.schedule.epoch(done), 3), "lr": self.schedule.lr(step), **row},
+            )
+        try:
+            self.health.look(done, parts, warm=self.schedule.lr(step) > 0.1 and self.schedule.joint(step) == 1)
+        except Trouble:
+            if self.config.stop_on_trouble:
+                raise
+        if (
+            done % max(1, round(self.config.validate_every * self.schedule.epoch_steps)) == 0
+            and done < self.schedule.steps
+        ):
+            log_metrics(
+                self.folder, {"step": done, "validation_accuracy": self.validate(self.schedule.size(step), GLANCE)}
+            )
+
+    def validate(self, size: int, limit: int | None = None) -> float:
+        """Accuracy on validation images, with the averaged weights where there are any."""
+        images, labels = self.split.validation.images[:limit], self.split.validation.labels[:limit]
+        return accuracy(self.result(), torch.from_numpy(images), torch.from_numpy(labels), size)
+
+    def result(self) -> Network:
+        """Return the network as it would be delivered now: the averaged weights, or the last ones."""
+        if not self.average:
+            return self.network
+        network = Network(self.config.model).to(self.device)
+        network.load_state_dict(self.network.state_dict() | self.average.weights)
+        network.renormalise_prototypes()
+        return network
+
+    def save(self, step: int) -> None:
+        """Write where the run stands, and the model so far."""
+        groups = {"weights": self.network.state_dict(), "momentum": self.optimiser.momentum}
+        if self.average:
+            groups["average"] = self.average.weights
+        save_state(self.folder, State(step, groups))
+        self.save_model(step, {})
+
+    def save_model(self, step: int, measured: dict[str, float]) -> None:
+        """Write the model folder of design: weights, config, card."""
+        info = {
+            "objective": self.config.objective,
+            "data": self.split.train.name,
+            "seed": self.config.seed,
+            "step": step,
+            "steps": self.schedule.steps,
+            **measured,
+        }
+        card = model_card(self.config, info, len(self.images))
+        save_model(self.folder, self.result(), self.split.train.classes, info, card)
+
+    def restore(self) -> int:
+        """Take up the saved state, and return the step to go on with."""
+        state = load_state(self.folder)
+        if state is None:
+            rewind_metrics(self.folder, 0)
+            return 0
+        self.network.load_state_dict(state.groups["weights"])
+        for own, group in (
+            (self.optimiser.momentum, "momentum"),
+            (self.average.weights if self.average else {}, "average"),
+        ):
+            for name in own:
+                own[name].copy_(state.groups[group][name])
+        rewind_metrics(self.folder, state.step)
+        if state.step < self.schedule.steps:
+            say(f"Going on with {self.folder} at step {state.step} of {self.schedule.steps}.")
+        return state.step
+
+    def finish(self) -> None:
+        """Validate on all held-out images and write the finished model; the state goes last, so that a kill here repeats only this."""
+        measured = (
+            {"validation_accuracy": self.validate(self.config.model.image_size)} if len(self.split.validation) else {}
+        )
+        log_metrics(self.folder, {"step": self.schedule.steps, **measured})
+        self.save_model(self.schedule.steps, measured)
+        self.save(self.schedule.steps)
+
+
+def initial_network(config: TrainConfig) -> Network:
+    """Return the network before the first step: a function of the seed, whatever was drawn before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key(config.seed, "weights"))
+        return Network(config.model).train()
+
+
+def claim_folder(folder: Path, config: TrainConfig) -> None:
+    """Make ``folder`` this run's, or refuse if it holds a run with other settings."""
+    path, text = folder / "train.toml", to_toml(config)
+    if path.exists() and path.read_text() != text:
+        raise UsageError(
+            f"{folder} holds a run with other settings (see {path}).\nUse another --out, or --resume to go on with those."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TtapsError(f"Cannot make the folder {folder}: {error.strerror}.") from error
+    if not path.exists():
+        write_text(path, text)

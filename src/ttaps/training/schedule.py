@@ -1,0 +1,51 @@
+"""What changes over a run: learning rate, resolution, and the weight of the joint loss. All are functions of the step alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ttaps.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A config laid out over the steps of a run."""
+
+    config: TrainConfig
+    epoch_steps: int
+
+    @property
+    def steps(self) -> int:
+        """How many steps the run has."""
+        return max(1, round(self.config.epochs * self.epoch_steps))
+
+    def epoch(self, step: int) -> float:
+        """Passes over the data before ``step``."""
+        return step / self.epoch_steps
+
+    def lr(self, step: int) -> float:
+        """Factor on the base learning rate: linear warm-up, then cosine or linear decay to zero."""
+        warmup = min(self.config.optimiser.warmup * self.epoch_steps, self.steps)
+        if step < warmup:
+            return (step + 1) / warmup
+        left = 1 - (step - warmup) / max(1, self.steps - warmup)
+        return left if self.config.optimiser.decay == "linear" else (1 - math.cos(math.pi * left)) / 2
+
+    def size(self, step: int) -> int:
+        """Resolution in pixels."""
+        done = step / self.steps
+        return next(size for size, until in zip(self.config.sizes, self.config.size_until, strict=True) if done < until)
+
+    def joint(self, step: int) -> float:
+        """How far the cross-entropy alone (0) has turned into the joint loss (1)."""
+        loss = self.config.loss
+        since = self.epoch(step) - loss.joint_from
+        if self.config.objective == "baseline" or since < 0:
+            return 0.0
+        return min(1.0, (since + 1 / self.epoch_steps) / loss.joint_ramp) if loss.joint_ramp > 0 else 1.0
+
+    def prototypes_frozen(self, step: int) -> bool:
+        """Whether the prototypes rest while the network gets going."""
+        loss = self.config.loss
+        return self.epoch(step) < loss.joint_from + loss.freeze_prototypes

@@ -1,0 +1,66 @@
+"""Where a run stands: everything needed to go on exactly, in one safetensors file that is replaced atomically."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from ttaps.errors import CheckpointError
+from ttaps.files import write_bytes, write_text
+
+STATE = "resume.safetensors"
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class State:
+    """Steps done, and named groups of named tensors (weights, momentum, average). There is no generator to save: see keys.py."""
+
+    step: int
+    groups: dict[str, dict[str, Tensor]]
+
+
+def save_state(folder: Path, state: State) -> None:
+    """Write the state; a kill at any moment leaves the old one or the new one."""
+    tensors = {
+        f"{group}/{name}": t.detach().cpu().contiguous()
+        for group, named in state.groups.items()
+        for name, t in named.items()
+    }
+    write_bytes(folder / STATE, save(tensors, metadata={"step": str(state.step)}))
+
+
+def load_state(folder: Path) -> State | None:
+    """Read the state back, or None where a run has not saved one yet."""
+    path = folder / STATE
+    if not path.exists():
+        return None
+    groups: dict[str, dict[str, Tensor]] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            step = int(file.metadata()["step"])
+            for key in file.keys():  # noqa: SIM118 (safe_open is no mapping)
+                group, _, name = key.partition("/")
+                groups.setdefault(group, {})[name] = file.get_tensor(key)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}).\nDelete it to start this run again.") from error
+    return State(step, groups)
+
+
+def rewind_metrics(folder: Path, step: int) -> None:
+    """Drop what was logged after ``step``: those steps will be done again. A line cut short by a kill goes too."""
+    path = folder / METRICS
+    if path.exists():
+        whole = [line for line in path.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
+        write_text(path, "".join(f"{line}\n" for line in whole if json.loads(line)["step"] <= step))
+
+
+def log_metrics(folder: Path, row: dict[str, float | int]) -> None:
+    """Append one row."""
+    with (folder / METRICS).open("a") as file:
+        file.write(json.dumps(row) + "\n")
