@@ -1,0 +1,148 @@
+"""Build CIFAR-10-C or CIFAR-100-C from the clean test images, in the official layout.
+
+``<root>/CIFAR-10-C/<corruption>.npy`` holds severities 1 to 5 one after the other, uint8 (5 N, 32, 32, 3), and
+``labels.npy`` the labels five times. Work is done in chunks that are kept in a hidden folder until their file is
+whole: a build that was stopped, in whatever way, goes on where it was when it is started again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ttaps.data.cifar import read_cifar10, read_cifar100
+from ttaps.data.cifar_c import FOLDERS, SEVERITIES, check_corruption
+from ttaps.data.corruptions import DETERMINISTIC, RANDOM, corrupt_set
+from ttaps.data.corruptions.tools import Pixels, need
+from ttaps.data.record import Record, save
+from ttaps.errors import TtapsError, UsageError
+from ttaps.progress import bar
+
+CHUNK = 500  # images: 0.03 to 2 seconds of work, which is all that a kill can lose
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive images of one corruption at one severity, and the file that keeps the result."""
+
+    corruption: str
+    severity: int
+    start: int
+    images: Pixels
+    seed: int
+    path: Path
+
+    def calculate(self) -> int:
+        """Write the chunk's file unless it is there; return the number of images."""
+        if not self.path.exists():
+            places = range(self.start, self.start + len(self.images))
+            save(self.path, corrupt_set(self.images, self.corruption, self.severity, self.seed, places))
+        return len(self.images)
+
+
+def build(
+    name: str, root: Path, seed: int = 0, corruptions: Sequence[str] | None = None, workers: int | None = None
+) -> Path:
+    """Build the corrupted test set ``name`` under ``root`` from the clean one there; return its folder.
+
+    ``corruptions`` is all 19 if not given, ``workers`` all cores. Every pixel is a function of the clean images, the seed,
+    the corruption, the severity and the image's index. With several workers, processes are spawned: a script that calls
+    this needs the usual ``if __name__ == "__main__":``.
+    """
+    if name not in FOLDERS:
+        raise UsageError(f"No corrupted set {name!r} to build; choose one of: {', '.join(FOLDERS)}.")
+    clean = {"cifar10-c": read_cifar10, "cifar100-c": read_cifar100}[name](root, "test")
+    folder = root / FOLDERS[name]
+    images = clean.images.transpose(0, 2, 3, 1)
+    build_from(images, clean.labels, folder, seed=seed, corruptions=corruptions, workers=workers)
+    return folder
+
+
+def build_from(
+    images: Pixels,
+    labels: npt.NDArray[np.int64],
+    folder: Path,
+    *,
+    seed: int = 0,
+    corruptions: Sequence[str] | None = None,
+    workers: int | None = None,
+) -> None:
+    """Build the files of ``folder`` from clean images of shape (N, 32, 32, 3) and their labels."""
+    wanted = tuple(corruptions) if corruptions is not None else (*DETERMINISTIC, *RANDOM)
+    for corruption in wanted:
+        check_corruption(corruption)
+    workers = os.cpu_count() or 1 if workers is None else workers
+    if workers < 1:
+        raise UsageError(f"A build needs at least one worker, not {workers}.")
+    record = Record.open(folder, seed, images, labels)
+    if not record.done("labels.npy"):
+        record.add("labels.npy", np.tile(labels, len(SEVERITIES)).astype(np.uint8))
+    missing = [corruption for corruption in wanted if not record.done(f"{corruption}.npy")]
+    size = len(images) * len(SEVERITIES)
+    with bar() as progress, _pool(workers) as calculate:
+        task = progress.add_task(
+            "Building", total=len(wanted) * size, completed=(len(wanted) - len(missing)) * size, note=""
+        )
+        for corruption in missing:
+            progress.update(task, note=corruption)
+            scratch = folder / ".build" / corruption
+            chunks = _chunks(images, corruption, seed, scratch)
+            for count in calculate(chunks):
+                progress.advance(task, count)
+            record.add(f"{corruption}.npy", np.concatenate([np.load(chunk.path) for chunk in chunks]))
+            shutil.rmtree(scratch, ignore_errors=True)
+    _sweep(folder)
+
+
+def _chunks(images: Pixels, corruption: str, seed: int, scratch: Path) -> list[Chunk]:
+    """Divide one corruption's work, in the order of the finished file."""
+    return [
+        Chunk(corruption, severity, start, images[start : start + CHUNK], seed, scratch / f"{severity}-{start:05}.npy")
+        for severity in SEVERITIES
+        for start in range(0, len(images), CHUNK)
+    ]
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Callable[[list[Chunk]], Iterable[int]]]:
+    """Yield a function that calculates chunks, here or in other processes, and yields their sizes as they are done."""
+    if workers == 1:
+        yield lambda chunks: (chunk.calculate() for chunk in chunks)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+
+        def calculate(chunks: list[Chunk]) -> Iterator[int]:
+            futures = [pool.submit(chunk.calculate) for chunk in chunks]
+            for future in as_completed(futures):
+                yield future.result()
+
+        try:
+            yield calculate
+        except BrokenProcessPool as error:
+            raise TtapsError(
+                "A worker process was killed, perhaps for want of memory.\nRun it again, with fewer workers."
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _one_thread() -> None:
+    """Let every process use one core: there are as many processes as cores."""
+    need("cv2").setNumThreads(1)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed builds have left."""
+    shutil.rmtree(folder / ".build", ignore_errors=True)
+    for leftover in folder.glob(".*.part"):
+        leftover.unlink(missing_ok=True)
