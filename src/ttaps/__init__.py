@@ -1,3 +1,18 @@
 """Image classifiers that adapt themselves to a single test picture."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ttaps.api import adapt, load
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "adapt", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch only when a network is really wanted: ``ttaps --help`` must answer at once."""
+    if name in ("adapt", "load"):
+        from ttaps import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'ttaps' has no attribute '{name}'")

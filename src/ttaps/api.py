@@ -1,0 +1,98 @@
+"""The Python interface: ``ttaps.load`` and ``ttaps.adapt``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from ttaps.adaptation import Method, Result, make_method
+from ttaps.config import nearest
+from ttaps.data.images import prepare, read_image
+from ttaps.errors import CheckpointError, UsageError
+from ttaps.keys import key
+from ttaps.model.checkpoint import Model, load_model
+
+ImageLike = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
+EMBEDDED = Path(__file__).parent / "models"
+
+
+def embedded_models() -> dict[str, Path]:
+    """Return the models inside the package, by name."""
+    return (
+        {folder.name: folder for folder in sorted(EMBEDDED.iterdir()) if (folder / "config.json").exists()}
+        if EMBEDDED.is_dir()
+        else {}
+    )
+
+
+def load(model: str | Path, backbone: nn.Module | None = None) -> Model:
+    """Load a model by the name of an embedded one (``cifar10``) or from a run folder."""
+    inside = embedded_models()
+    if str(model) in inside:
+        return load_model(inside[str(model)], backbone)
+    if not Path(model).exists():
+        raise CheckpointError(f"There is no model '{model}': no such folder{nearest(str(model), inside)}.")
+    return load_model(Path(model), backbone)
+
+
+def adapt(
+    model: Model,
+    images: ImageLike | Sequence[ImageLike],
+    method: str | Method = "ttaps",
+    *,
+    seed: int = 0,
+    keys: Sequence[int] | None = None,
+    **settings: Any,
+) -> Result:
+    """Adapt a copy of the model's weights to each image by itself, and return its class probabilities before and after every step.
+
+    ``images`` is a file, a PIL image or an array (3, H, W), or several of them, or an array (N, 3, H, W); uint8, or float in [0, 1].
+    An image's randomness comes from ``seed`` and its own pixels, so the answer does not depend on what else is adapted, or when;
+    ``keys`` (one number per image) replace the pixels. ``settings`` are the method's own: ``adapt(model, image, steps=5, lr=0.3)``.
+    """
+    batch, single = to_batch(images, model.network.config.image_size)
+    chosen = make_method(method, settings) if isinstance(method, str) else method
+    names = [content_key(image) for image in batch] if keys is None else list(keys)
+    if len(names) != len(batch):
+        raise UsageError(f"{len(batch)} images but {len(names)} keys: give one key per image.")
+    device = next(model.network.parameters()).device
+    trace = chosen.adapt(model.network, batch.to(device), [key(seed, name) for name in names]).cpu()
+    return Result(trace[0] if single else trace, model.classes)
+
+
+def content_key(image: Tensor) -> int:
+    """Return a key made of an image's pixels."""
+    return int.from_bytes(hashlib.blake2b(image.numpy().tobytes(), digest_size=8).digest(), "big") >> 1
+
+
+def to_batch(images: ImageLike | Sequence[ImageLike], size: int) -> tuple[Tensor, bool]:
+    """Return images as uint8 (N, 3, size, size), and whether a single one was given."""
+    if isinstance(images, np.ndarray | Tensor) and images.ndim == 4:
+        return torch.stack([_one(image, size) for image in images]), False
+    if isinstance(images, list | tuple):
+        return torch.stack([_one(image, size) for image in images]), False
+    return _one(images, size)[None], True  # type: ignore[arg-type]
+
+
+def _one(image: ImageLike, size: int) -> Tensor:
+    if isinstance(image, str | Path):
+        return torch.from_numpy(read_image(Path(image), size)[0])
+    if isinstance(image, Image.Image):
+        return torch.from_numpy(prepare(image, size))
+    pixels = torch.as_tensor(image)
+    if pixels.shape != (3, size, size):
+        raise UsageError(
+            f"An image array must have shape (3, {size}, {size}) for this model, not {tuple(pixels.shape)}."
+        )
+    if pixels.dtype == torch.uint8:
+        return pixels
+    if not pixels.is_floating_point() or not bool(((pixels >= 0) & (pixels <= 1)).all()):
+        raise UsageError(f"An image array must be uint8, or float in [0, 1]; this one is {pixels.dtype}.")
+    return pixels.float()
