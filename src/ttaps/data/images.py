@@ -18,6 +18,7 @@ from ttaps.progress import bar, say
 
 MAX_PIXELS = 100_000_000
 MAX_SIDE = 20_000
+MAX_CLASSES = 100_000
 
 
 def read_image(path: Path, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
@@ -32,7 +33,8 @@ def read_image(path: Path, size: int = 32) -> tuple[NDArray[np.uint8], str | Non
     if (width, height) != (size, size):
         side = min(width, height)
         left, top = (width - side) // 2, (height - side) // 2
-        image = image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+        # crop() first: resize(box=...) lets pixels from outside the box into its edges.
+        image = image.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.BICUBIC)
         crop = "" if width == height else "cropped to a square and "
         note = f"{crop}resized from {width}x{height} to {size}x{size}"
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)), note
@@ -76,7 +78,9 @@ def read_npz(path: Path) -> ImageSet:
         raise DataError(f"{path}: labels are {labels.dtype} {labels.shape}, expected integers ({len(images)},).")
     if images.shape[1] != 3:
         images = images.transpose(0, 3, 1, 2)
-    names = arrays.get("classes", np.arange(labels.max(initial=-1) + 1))
+    if not len(labels) or not 0 <= labels.min() <= labels.max() < MAX_CLASSES:
+        raise DataError(f"{path}: labels must be there and run from 0 to at most {MAX_CLASSES - 1}.")
+    names = arrays.get("classes", np.arange(int(labels.max()) + 1))
     return ImageSet(str(path), images, labels.astype(np.int64), tuple(str(name) for name in names.ravel()))
 
 
