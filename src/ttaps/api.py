@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ttaps.adaptation import Method, Result, make_method
 from ttaps.config import nearest
-from ttaps.data.images import prepare, read_image
+from ttaps.data.images import fit, read_image
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.keys import key
 from ttaps.model.checkpoint import Model, load_model
@@ -85,7 +85,7 @@ def _one(image: ImageLike, size: int) -> Tensor:
     if isinstance(image, str | Path):
         return torch.from_numpy(read_image(Path(image), size)[0])
     if isinstance(image, Image.Image):
-        return torch.from_numpy(prepare(image, size))
+        return torch.from_numpy(fit(image, size)[0])
     pixels = torch.as_tensor(image)
     if pixels.shape != (3, size, size):
         raise UsageError(

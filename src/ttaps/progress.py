@@ -25,4 +25,4 @@ def bar() -> Progress:
 
 def say(text: str) -> None:
     """Write one line for the person watching; results go to stdout, this does not."""
-    stderr.print(text, highlight=False)
+    stderr.print(text, highlight=False, markup=False, soft_wrap=True)

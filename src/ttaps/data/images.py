@@ -22,12 +22,17 @@ MAX_CLASSES = 100_000
 
 
 def read_image(path: Path, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
-    """Read any image Pillow can, as (3, size, size); the note says what was done if it had another size.
+    """Read any image Pillow can, as (3, size, size); the note says what was done if it had another size."""
+    return fit(_decode(path), size)
 
-    The picture is turned upright (EXIF), transparent parts become white, and what is not square is cropped around its
-    centre before it is resized with antialiasing.
+
+def fit(picture: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
+    """Return any picture as (3, size, size), and a note on what was done if it had another size.
+
+    It is turned upright (EXIF), transparent parts become white, and what is not square is cropped around its centre
+    before it is resized with antialiasing.
     """
-    image = _decode(path)
+    image = _over_white(_eight_bits(ImageOps.exif_transpose(picture)))
     width, height = image.size
     note = None
     if (width, height) != (size, size):
@@ -85,14 +90,15 @@ def read_npz(path: Path) -> ImageSet:
 
 
 def _decode(path: Path) -> Image.Image:
-    """Open an image and return it upright, as RGB."""
+    """Open an image and read all of it, or say what is wrong with it."""
     try:
         with warnings.catch_warnings():
             # Pillow warns from 89 megapixels on; the limit here is checked before anything is decoded.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with Image.open(path) as image:
                 _check_size(path, *image.size)
-                return _over_white(_eight_bits(ImageOps.exif_transpose(image)))
+                image.load()
+                return image
     except DataError:
         raise
     except FileNotFoundError as error:

@@ -37,7 +37,7 @@ class Layout:
 
 # Where the digests' pixels and labels come from is not taken on trust: CIFAR-10's test labels, and its test images under
 # pixelate, have the md5 of the official CIFAR-10-C files; the training images of both sets have the published means and
-# standard deviations, CIFAR-100's to 15 digits.
+# standard deviations, CIFAR-100's to 14 digits.
 CIFAR10 = Layout(
     name="cifar10",
     folder="cifar-10-batches-py",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -11,7 +10,6 @@ from rich.progress import Progress, TaskID
 from torch import Tensor
 
 from ttaps.config import to_toml
-from ttaps.data import ImageSet, split_train
 from ttaps.errors import TtapsError, UsageError
 from ttaps.files import write_text
 from ttaps.keys import key
@@ -25,27 +23,12 @@ from ttaps.training.health import Health, Trouble
 from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.optimiser import Average, Optimiser
 from ttaps.training.schedule import Schedule
+from ttaps.training.split import Split
 from ttaps.training.state import State, load_state, log_metrics, rewind_metrics, save_state
 from ttaps.training.validation import accuracy
 
 LOG_EVERY = 25  # steps between rows of metrics.jsonl
 GLANCE = 2_000  # validation images looked at while training; all of them at the end
-
-
-@dataclass(frozen=True)
-class Split:
-    """The images of a run: four fifths to learn from, and a fifth that is only looked at (the paper's 40,000 and 10,000)."""
-
-    train: ImageSet
-    validation: ImageSet
-
-    @classmethod
-    def of(cls, images: ImageSet) -> Split:
-        """Split a training set; the same images are held out in every run."""
-        train, validation = split_train(len(images))
-        return cls(
-            *(replace(images, images=images.images[part], labels=images.labels[part]) for part in (train, validation))
-        )
 
 
 class Run:
@@ -126,9 +109,9 @@ class Run:
             done % max(1, round(self.config.validate_every * self.schedule.epoch_steps)) == 0
             and done < self.schedule.steps
         ):
-            log_metrics(
-                self.folder, {"step": done, "validation_accuracy": self.validate(self.schedule.size(step), GLANCE)}
-            )
+            right = self.validate(self.schedule.size(step), GLANCE)
+            log_metrics(self.folder, {"step": done, "validation_accuracy": right})
+            say(f"step {done}: {100 * right:.1f} % of validation images right  ({shown})")
 
     def validate(self, size: int, limit: int | None = None) -> float:
         """Accuracy on validation images, with the averaged weights where there are any."""

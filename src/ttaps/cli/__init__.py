@@ -1,0 +1,76 @@
+"""The command line: find the command, run it, and turn every foreseeable failure into one or two lines and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from ttaps import __version__
+from ttaps.config import nearest
+from ttaps.errors import TtapsError
+
+COMMANDS = {
+    "demo": "embedded model, embedded pictures: accuracy before and after, and a picture of it",
+    "adapt": "adapt a model to each of your pictures by itself, and predict",
+    "evaluate": "accuracy before and after adaptation on a data set, stored row by row",
+    "train": "train a model that can adapt (baseline, jt, jt+ent)",
+    "data": "get, build and check data sets",
+    "info": "what a model is, and what it can do",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code: 0, 1 for a failure, 2 for a wrong command."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version"):
+        print(f"ttaps {__version__}")
+        return 0
+    return guarded(arguments[0], arguments[1:])
+
+
+def usage() -> str:
+    """Return the help of the program itself; it needs no torch."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
+    return "\n".join(
+        ["usage: ttaps COMMAND [options]", "", *lines, "", "ttaps COMMAND --help shows every option with its default."]
+    )
+
+
+def guarded(command: str, arguments: Sequence[str]) -> int:
+    """Run one command; what the user can act on is told in a line or two."""
+    if command not in COMMANDS:
+        print(f"ttaps: unknown command '{command}'{nearest(command, COMMANDS)}.", file=sys.stderr)
+        return 2
+    try:
+        module = importlib.import_module(f"ttaps.cli.{command}")
+        module.run(list(arguments))
+    except TtapsError as error:
+        print(f"ttaps {command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"\nttaps {command}: stopped. The same command goes on where it was.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has had enough
+        return 0
+    except OSError as error:
+        if error.errno not in (
+            errno.ENOSPC,
+            errno.EACCES,
+            errno.EPERM,
+            errno.EROFS,
+            errno.EDQUOT,
+            errno.ENOENT,
+            errno.ENOTDIR,
+        ):
+            raise
+        print(f"ttaps {command}: {error.strerror}: {error.filename or 'while writing'}.", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,113 @@
+"""``ttaps adapt``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+
+from ttaps.adaptation import METHODS, Method, Result
+from ttaps.api import adapt, load
+from ttaps.cli.options import parse, peek, pick_device, print_json, use_threads
+from ttaps.config import nearest
+from ttaps.data import read_image
+from ttaps.errors import UsageError
+from ttaps.model.checkpoint import Model
+from ttaps.progress import bar, say
+
+
+@dataclass(frozen=True)
+class Adapt:
+    """Adapt a model to each picture by itself and print its label before and after. The model is not changed."""
+
+    model: tyro.conf.Positional[str]
+    """An embedded model (cifar10) or a run folder."""
+    images: tyro.conf.Positional[tuple[Path, ...]]
+    """Picture files, of any size."""
+    method: str = "ttaps"
+    """How to adapt; its own settings are the options below."""
+    json: bool = False
+    """Print for machines."""
+    figure: Path | None = None
+    """Write a picture of what happened: PNG, PDF or SVG."""
+    seed: int = 0
+    """Seed of the views."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    threads: int | None = None
+    """Threads torch may use on a CPU."""
+
+
+def run(arguments: list[str]) -> None:
+    """Adapt to every picture, one at a time."""
+    name = peek(arguments, "--method") or "ttaps"
+    if name not in METHODS:
+        raise UsageError(f"Unknown method '{name}'{nearest(name, METHODS)}.")
+    # The options of the command are its own and its method's, so that --help shows both with their defaults.
+    kind: Any = make_dataclass(
+        "Adapt", [("settings", METHODS[name], field(default_factory=METHODS[name]))], bases=(Adapt,), frozen=True
+    )
+    kind.__doc__ = Adapt.__doc__
+    options = parse(kind, "adapt", arguments)
+    if not options.images:
+        raise UsageError("Give at least one picture.")
+    use_threads(options.threads)
+    model = load(options.model)
+    model.network.to(pick_device(options.device))
+    pictures = [_read(path, model.network.config.image_size) for path in options.images]
+    results = _adapt_all(model, pictures, options.settings, options.seed)
+    _print(options.images, results, options.json)
+    if options.figure:
+        from ttaps.report.pictures import adaptation_figure
+
+        views = _some_views(options.settings, pictures)
+        adaptation_figure(options.figure, [path.name for path in options.images], pictures, views, results)
+        say(f"Wrote {options.figure}.")
+
+
+def _read(path: Path, size: int) -> torch.Tensor:
+    pixels, note = read_image(path, size)
+    if note:
+        say(f"{path}: {note}.")
+    return torch.from_numpy(pixels)
+
+
+def _adapt_all(model: Model, pictures: list[torch.Tensor], method: Method, seed: int) -> list[Result]:
+    with bar() as progress:
+        task = progress.add_task("Adapting", total=len(pictures), note="")
+        results = []
+        for picture in pictures:
+            results.append(adapt(model, picture, method, seed=seed))
+            progress.advance(task)
+    return results
+
+
+def _some_views(method: Method, pictures: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return a few views of each picture, where the method makes any."""
+    draw = getattr(method, "draw", None)
+    return [draw(picture[None], 0)[:8] if draw else picture[None].float() / 255 for picture in pictures]
+
+
+def _print(paths: tuple[Path, ...], results: list[Result], as_json: bool) -> None:
+    rows = [
+        {
+            "image": str(path),
+            "label": result.label,
+            "probability": float(result.probabilities.max()),
+            "label_before": result.classes[int(result.source.argmax())],
+            "probability_before": float(result.source.max()),
+            "probabilities": dict(zip(result.classes, result.probabilities.tolist(), strict=True)),
+            "trace": result.trace.tolist(),
+        }
+        for path, result in zip(paths, results, strict=True)
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        print(
+            f"{row['image']}: {row['label']} {row['probability']:.1%} (before: {row['label_before']} {row['probability_before']:.1%})"
+        )

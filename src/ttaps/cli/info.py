@@ -1,0 +1,52 @@
+"""``ttaps info``."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import tyro
+
+from ttaps.adaptation import METHODS
+from ttaps.api import embedded_models, load
+from ttaps.cli.options import parse, print_json
+
+
+@dataclass(frozen=True)
+class Info:
+    """Say what a model is and what it can do; without a model, list the embedded ones."""
+
+    model: tyro.conf.Positional[str | None] = None
+    """An embedded model (cifar10) or a run folder."""
+    json: bool = False
+    """Print for machines."""
+
+
+def run(arguments: list[str]) -> None:
+    """Print a model's card and numbers."""
+    options = parse(Info, "info", arguments)
+    if options.model is None:
+        names = list(embedded_models())
+        print_json(names) if options.json else print("\n".join(names))
+        return
+    model = load(options.model)
+    facts = {
+        "name": model.name,
+        "fingerprint": model.fingerprint,
+        "weights": sum(weight.numel() for weight in model.network.parameters()),
+        "classes": list(model.classes),
+        "methods": list(METHODS),
+        **model.info,
+        "model": dataclasses.asdict(model.network.config),
+    }
+    if options.json:
+        print_json(facts)
+        return
+    print(model.card)
+    print("\n".join(f"{name:>20}: {_short(value)}" for name, value in facts.items()))
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {inner}" for name, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,56 @@
+"""``ttaps train``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ttaps.cli.options import find_preset, parse, peek, pick_device, use_threads
+from ttaps.config import from_dict, read_toml
+from ttaps.errors import UsageError
+from ttaps.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a model. Killed at any moment, the same command goes on where it was.
+
+    Every setting can be overridden here; a run folder keeps all of them in train.toml.
+    """
+
+    out: Path
+    """Run folder: the model, its card, its settings and its metrics."""
+    config: str | None = None
+    """A preset by name (smoke, paper/jt+ent-cifar10, ...) or a TOML file; its settings are the defaults below."""
+    resume: bool = False
+    """Go on with the run in --out under its own settings; no --config needed."""
+    data_root: Path | None = None
+    """Folder of the data sets; else $TTAPS_DATA, else ./data."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    threads: int | None = None
+    """Threads torch may use on a CPU."""
+    settings: TrainConfig = field(default_factory=TrainConfig)
+
+
+def run(arguments: list[str]) -> None:
+    """Train."""
+    out, preset = peek(arguments, "--out"), peek(arguments, "--config")
+    if "--resume" in arguments and out:
+        preset = str(Path(out) / "train.toml")
+        if not Path(preset).exists():
+            raise UsageError(f"There is nothing to resume in {out}: no train.toml. Start it with --config.")
+    base = TrainConfig()
+    if preset:
+        path = find_preset(preset)
+        base = from_dict(TrainConfig, read_toml(path), where=str(path), base=base)
+    options = parse(Train, "train", arguments, Train(out=Path(out), settings=base) if out else None)
+
+    from ttaps.data import data_root
+    from ttaps.training.loop import Run
+    from ttaps.training.split import training_images
+
+    use_threads(options.threads)
+    split = training_images(options.settings.data, data_root(options.data_root), options.settings.model)
+    Run(options.settings, options.out, split, pick_device(options.device)).train()
+    print(options.out)

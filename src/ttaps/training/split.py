@@ -1,0 +1,42 @@
+"""The images of a run: what is trained on, and what is only looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ttaps.data import ImageSet, load_set, split_train
+from ttaps.errors import UsageError
+from ttaps.model import ModelConfig
+
+
+@dataclass(frozen=True)
+class Split:
+    """Four fifths to learn from and a fifth to validate on: the paper's 40,000 and 10,000. The same in every run."""
+
+    train: ImageSet
+    validation: ImageSet
+
+    @classmethod
+    def of(cls, images: ImageSet) -> Split:
+        """Split a training set."""
+        return cls(
+            *(
+                replace(images, images=images.images[part], labels=images.labels[part])
+                for part in split_train(len(images))
+            )
+        )
+
+
+def training_images(data: str, root: Path, model: ModelConfig) -> Split:
+    """Load the training images of a data set, or say why this network cannot learn them."""
+    images = load_set(data, root, split="train")
+    if len(images.classes) != model.classes:
+        raise UsageError(
+            f"{data} has {len(images.classes)} classes, the network {model.classes}: set --model.classes {len(images.classes)}."
+        )
+    if images.images.shape[-1] != model.image_size:
+        raise UsageError(
+            f"{data} has images of {images.images.shape[-1]} pixels, the network takes {model.image_size}: set --model.image-size."
+        )
+    return Split.of(images)
