@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def gaussian_taps(sigma: Tensor, kernel: int) -> Tensor:
@@ -14,18 +13,12 @@ def gaussian_taps(sigma: Tensor, kernel: int) -> Tensor:
     return (-0.5 * (offsets / sigma[:, None]) ** 2).softmax(1)
 
 
-@lru_cache(maxsize=8)
-def _placement(size: int, kernel: int) -> Tensor:
-    """Return (kernel, size * size): where each tap of each output pixel falls, reflected at the border."""
-    offsets = torch.arange(kernel)[:, None] - kernel // 2
-    pixels = (torch.arange(size) + offsets).abs()
-    pixels = (size - 1) - (size - 1 - pixels).abs()
-    return torch.nn.functional.one_hot(pixels, size).flatten(1).float()
-
-
 def blur(planes: Tensor, sigma: Tensor, kernel: int) -> Tensor:
-    """Blur planes (3, n, size, size) along both axes, reflecting at the border without repeating the edge pixel."""
-    size = planes.shape[-1]
+    """Blur planes (3, n, size, size), reflecting at the border without repeating the edge pixel.
+
+    One depthwise convolution with a kernel per view: at 3 pixels faster than two passes by slices or by matrices.
+    """
     taps = gaussian_taps(sigma, kernel).to(planes.dtype)
-    band = (taps @ _placement(size, kernel).to(planes)).view(-1, size, size)
-    return torch.stack([torch.bmm(torch.bmm(band, plane), band.mT) for plane in planes])
+    kernels = (taps[:, :, None] * taps[:, None, :]).repeat(3, 1, 1)[:, None]  # (3n, 1, kernel, kernel)
+    padded = F.pad(planes, [kernel // 2] * 4, mode="reflect").flatten(0, 1)[None]
+    return F.conv2d(padded, kernels, groups=len(kernels)).view_as(planes)

@@ -14,23 +14,25 @@ def luminance(planes: Tensor) -> Tensor:
     return (planes[0] * RED).add_(planes[1], alpha=GREEN).add_(planes[2], alpha=BLUE)
 
 
-def hue_position(order: Tensor) -> Tensor:
-    """Return how many of the three blends come before the hue shift, (n,)."""
+def hue_turn(order: Tensor) -> Tensor:
+    """Return how many of the three other operations come before the hue shift, (n,)."""
     return (order == HUE).int().argmax(1)
 
 
-def jitter(planes: Tensor, factors: Tensor, order: Tensor, position: list[int]) -> None:
+def jitter(planes: Tensor, factors: Tensor, order: Tensor, starts: list[int]) -> None:
     """Jitter the views in place, each in its own order.
 
-    Views must be sorted by :func:`hue_position`; ``position[i]`` views have it below i. Then the hue shift is done for
-    one run of views at a time and each of the other operations, which are all blends, for all views at once.
+    Views are sorted by :func:`hue_turn`; those of turn t begin at ``starts[t]``. So a hue shift takes one run of views,
+    and the other operations, which are all blends, take all views at once: nothing is gathered or copied.
     """
     blends = order[order != HUE].view(-1, 3)
     for turn in range(4):
-        run = slice(position[turn], position[turn + 1])
-        shift_hue(planes[:, run], factors[run, HUE])
+        run = slice(starts[turn], starts[turn + 1])
+        if run.start < run.stop:
+            shift_hue(planes[:, run], factors[run, HUE])
         if turn < 3:
-            blend(planes, blends[:, turn], factors.gather(1, blends[:, turn, None]))
+            kind = blends[:, turn, None]
+            blend(planes, kind, factors.gather(1, kind))
 
 
 def blend(planes: Tensor, kind: Tensor, factor: Tensor) -> None:
@@ -38,31 +40,26 @@ def blend(planes: Tensor, kind: Tensor, factor: Tensor) -> None:
 
     The mean gray is not rounded to an integer, as Pillow would.
     """
-    gray = luminance(planes)
-    level = gray.mean(1, keepdim=True) * ((1 - factor) * (kind == CONTRAST)[:, None])
-    other = torch.addcmul(level, gray, (1 - factor) * (kind == SATURATION)[:, None])
+    gray, rest = luminance(planes), 1 - factor
+    level = gray.mean(1, keepdim=True) * (rest * (kind == CONTRAST))
+    other = gray.mul_(rest * (kind == SATURATION)).add_(level)
     torch.addcmul(other, planes, factor, out=planes).clamp_(0, 1)
 
 
 def shift_hue(planes: Tensor, turns: Tensor) -> None:
     """Shift the hue in place by ``turns`` (n,) of the colour circle, at the same value and saturation (HSV).
 
-    With hue h in sixths of a turn, a channel is a trapezoid in h between the least and the greatest of the three:
-    red is least around 3, green greatest around 2, blue greatest around 4.
+    The distance of a hue from red, in sixths of a turn, is 1 + (green + blue - red - least) / chroma; it is on green's
+    side where green > blue. A channel is a trapezoid in the hue: red is greatest around 0, green least around -1/6
+    and blue least around 1/6. Three times as fast as selecting by the greatest channel: no masks.
     """
-    if not planes.shape[1]:
-        return
     red, green, blue = planes
     least, most = planes.amin(0), planes.amax(0)
     chroma = most - least
-    hue = torch.where(
-        blue == least,
-        green - red,
-        torch.where(red == least, torch.add(blue - green, chroma, alpha=2), torch.add(red - blue, chroma, alpha=4)),
-    )
-    hue.div_(chroma.clamp_min(1e-12)).add_(6 * turns[:, None] + 1)
-    hue.sub_((hue / 6).floor_(), alpha=6)
-    torch.addcmul(most - 2 * chroma, chroma, (hue - 3).abs_().clamp_(1, 2), out=planes[0])
-    top = least + 2 * chroma
-    torch.addcmul(top, chroma, (hue - 2).abs_().clamp_(1, 2), value=-1, out=planes[1])
-    torch.addcmul(top, chroma, (hue - 4).abs_().clamp_(1, 2), value=-1, out=planes[2])
+    hue = (green + blue).sub_(red).sub_(least).add_(chroma).copysign_(green - blue)
+    hue.div_((6 * chroma).add_(1e-30)).add_(turns[:, None])  # 0 / 1e-30: gray has no hue
+    hue.sub_(hue.round())
+    top, bottom = least.add_(chroma, alpha=2), most.sub_(chroma, alpha=2)
+    torch.addcmul(top, chroma, hue.abs().clamp_(1 / 6, 1 / 3), value=-6, out=planes[0])
+    torch.addcmul(bottom, chroma, (hue + 1 / 6).abs_().clamp_(1 / 6, 1 / 3), value=6, out=planes[1])
+    torch.addcmul(bottom, chroma, hue.sub_(1 / 6).abs_().clamp_(1 / 6, 1 / 3), value=6, out=planes[2])

@@ -39,29 +39,30 @@ def _fallback(size: int, ratio: tuple[float, float]) -> Tensor:
     return torch.tensor([round(height), round(width)], dtype=torch.float64)
 
 
-def resize_matrices(start: Tensor, length: Tensor, source: int, size: int, mirror: Tensor | None = None) -> Tensor:
-    """Return (n, size, source) matrices that resize ``source[start : start + length]`` to ``size`` pixels.
+def resize_matrices(start: Tensor, length: Tensor, mirror: Tensor, source: int, size: int) -> Tensor:
+    """Return (..., size, source) matrices that resize ``length`` of ``source`` pixels from ``start`` on to ``size``.
 
     Bilinear; when reducing, the triangle is widened by the scale, which is the antialiasing of Pillow. Pixels outside
     the box have no weight: the crop comes first, as in torchvision.
     """
+    start, length, mirror = (tensor[..., None].float() for tensor in (start, length, mirror))
+    outputs = (torch.arange(size, device=start.device) + 0.5) / size
+    centre = start + (mirror - outputs).abs() * length - 0.5
     pixels = torch.arange(source, device=start.device, dtype=torch.float32)
-    outputs = torch.arange(size, device=start.device, dtype=torch.float32)
-    outputs = outputs if mirror is None else torch.where(mirror[:, None], size - 1 - outputs, outputs)
-    start, scale = start[:, None].float(), (length / size)[:, None].float()
-    centre = start + (outputs + 0.5) * scale - 0.5  # (n, size)
-    distance = (centre[:, :, None] - pixels).abs_()
-    weights = 1 - distance / scale.clamp_min(1)[:, :, None]
-    inside = (pixels >= start) & (pixels < start + length[:, None])
-    weights = weights.clamp_min_(0) * inside[:, None]
-    return weights / weights.sum(2, keepdim=True)
+    if size >= source:  # nothing is ever reduced: two weights that sum to one
+        centre = torch.minimum(torch.maximum(centre, start), start + length - 1)
+        return (centre[..., None] - pixels).abs_().neg_().add_(1).clamp_min_(0)
+    widening = (length / size).clamp_min(1)[..., None]
+    weights = ((centre[..., None] - pixels).abs_() / widening).neg_().add_(1).clamp_min_(0)
+    weights *= ((pixels >= start) & (pixels < start + length))[..., None, :]
+    return weights / weights.sum(-1, keepdim=True)
 
 
-def crop(rows: Tensor, box: Tensor, flip: Tensor, size: int) -> Tensor:
-    """Crop, resize and mirror: images as rows (n or 1, H, 3, W) to planes (3, n, size, size)."""
-    height, width = rows.shape[1], rows.shape[3]
-    top, left, tall, wide = box.unbind(1)
-    down = resize_matrices(top, tall, height, size).to(rows.dtype)  # (n, size, H)
-    across = resize_matrices(left, wide, width, size, mirror=flip).to(rows.dtype).mT  # (n, W, size)
-    shorter = torch.matmul(down, rows.flatten(2)).view(-1, size, 3, width)  # (n, size, 3, W)
-    return torch.stack([torch.bmm(shorter[:, :, channel], across) for channel in range(3)])
+def crop_into(planes: Tensor, rows: Tensor, box: Tensor, flip: Tensor) -> None:
+    """Crop, resize and mirror square images, given as rows (n or 1, H, 3, H), into planes (3, n, size, size)."""
+    source, size = rows.shape[1], planes.shape[-1]
+    mirror = torch.stack([torch.zeros_like(flip), flip])
+    down, across = resize_matrices(box[:, :2].T, box[:, 2:].T, mirror, source, size).to(rows.dtype)  # (n, size, H)
+    narrow = torch.matmul(down, rows.flatten(2)).view(-1, size, 3, source)
+    for channel, plane in enumerate(planes):
+        torch.bmm(narrow[:, :, channel], across.mT, out=plane)

@@ -6,6 +6,8 @@ works on 8-bit images and rounds after every operation; here nothing is rounded.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -103,42 +105,50 @@ class SwavViews:
 def make_views(
     images: Tensor, parameters: Parameters, size: int | None, index: Tensor | None, blur_kernel: int
 ) -> Tensor:
-    """Make the views on the images' device, sorted by what is to be done to them and in chunks that fit in the cache."""
+    """Make the views on the images' device, sorted by what is to be done to them, in chunks that fit in the cache."""
     check(images, parameters, index)
-    size = size or images.shape[-1]
+    size, n, device = size or images.shape[-1], len(parameters), images.device
     rows = (images.float() / 255 if images.dtype == torch.uint8 else images).transpose(1, 2)  # (N, H, 3, W)
-    group = torch.where(parameters.jitter, colour.hue_position(parameters.order), 4)
-    order = group.argsort(stable=True)
-    index = torch.arange(len(order)) if index is None and len(images) > 1 else index
-    views = rows.new_empty(len(order), 3, size, size)
-    for part in torch.split(order, CHUNK if images.device.type == "cpu" else max(1, len(order))):
-        sources = rows if index is None else rows[index[part.to(index.device)].to(rows.device)]
-        planes = make_planes(sources, parameters[part], size, blur_kernel)
-        views[part.to(views.device)] = planes.transpose(0, 1)
-    return views
+    if index is None and len(images) > 1:
+        index = torch.arange(n)
+    turn = torch.where(parameters.jitter, colour.hue_turn(parameters.order), 4)
+    blurred = parameters.sigma > 0
+    order = (turn + 5 * blurred).argsort(stable=True)
+    sharp, turns = n - int(blurred.sum()), turn[order].tolist()
+    parameters, index = parameters[order], None if index is None else index.to(order.device)[order].to(device)
+    planes = rows.new_empty(3, n, size, size)
+    for part in chunks(sharp, n, CHUNK if device.type == "cpu" else n):
+        sources = rows if index is None else rows.index_select(0, index[part])
+        make_planes(planes[:, part], sources, parameters[part], turns[part])
+        if part.start >= sharp:
+            planes[:, part] = blur.blur(planes[:, part], parameters.sigma[part].to(device), blur_kernel)
+    return planes.transpose(0, 1).index_select(0, order.argsort().to(device)).clamp_(0, 1)
 
 
-def make_planes(sources: Tensor, parameters: Parameters, size: int, blur_kernel: int) -> Tensor:
-    """Make views, sorted by the place of the hue shift and those without jitter last, as planes (3, n, size, size)."""
-    group = torch.where(parameters.jitter, colour.hue_position(parameters.order), 4)
-    position = torch.searchsorted(group, torch.arange(5)).tolist()
-    jittered, gray, blurred = position[-1], parameters.grayscale.nonzero()[:, 0], parameters.sigma.nonzero()[:, 0]
-    parameters = parameters.to(sources.device)
-    planes = crop.crop(sources, parameters.box, parameters.flip, size)
-    flat = planes.flatten(2)
-    if jittered:
-        colour.jitter(flat[:, :jittered], parameters.factors[:jittered], parameters.order[:jittered], position)
+def chunks(middle: int, end: int, length: int) -> Iterator[slice]:
+    """Cut 0..end into slices of at most ``length``, none of which has ``middle`` inside."""
+    for start, stop in ((0, middle), (middle, end)):
+        for first in range(start, stop, length):
+            yield slice(first, min(first + length, stop))
+
+
+def make_planes(planes: Tensor, sources: Tensor, parameters: Parameters, turns: list[int]) -> None:
+    """Crop and colour views, sorted by the turn of their hue shift (4: no jitter), into planes (3, n, size, size)."""
+    starts = [bisect_left(turns, turn) for turn in range(5)]
+    gray = parameters.grayscale.nonzero()[:, 0].to(planes.device)
+    parameters = parameters.to(planes.device)
+    crop.crop_into(planes, sources, parameters.box, parameters.flip)
+    flat, jittered = planes.flatten(2), slice(starts[-1])
+    if starts[-1]:
+        colour.jitter(flat[:, jittered], parameters.factors[jittered], parameters.order[jittered], starts)
     if len(gray):
-        flat[:, gray] = colour.luminance(flat[:, gray])
-    if len(blurred):
-        planes[:, blurred] = blur.blur(planes[:, blurred], parameters.sigma[blurred], blur_kernel)
-    return planes
+        flat.index_copy_(1, gray, colour.luminance(flat.index_select(1, gray)).expand(3, -1, -1))
 
 
 def check(images: Tensor, parameters: Parameters, index: Tensor | None) -> None:
     """Refuse images of a wrong shape, or whose number fits neither the views nor the index."""
-    if images.ndim != 4 or images.shape[1] != 3 or not len(images):
-        raise UsageError(f"images have shape {tuple(images.shape)}: give (N, 3, H, W)")
+    if images.ndim != 4 or images.shape[1] != 3 or images.shape[2] != images.shape[3] or not len(images):
+        raise UsageError(f"images have shape {tuple(images.shape)}: give square colour images, (N, 3, H, H)")
     views = len(parameters)
     if index is not None and len(index) != views:
         raise UsageError(f"the index has {len(index)} entries for {views} views: give one per view")
