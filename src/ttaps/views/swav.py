@@ -17,7 +17,7 @@ from ttaps.errors import UsageError
 from ttaps.views import blur, colour, crop
 from ttaps.views.parameters import Parameters
 
-CHUNK = 64  # views made at a time on a CPU
+CHUNK = 128  # views made at a time on a CPU: 1.5 MB at 32 pixels; 64 cost 1.15 times as much, 320 no less
 BOX_DRAWS = 2 * crop.TRIES + 2
 
 
@@ -117,7 +117,7 @@ def make_views(
     sharp, turns = n - int(blurred.sum()), turn[order].tolist()
     parameters, index = parameters[order], None if index is None else index.to(order.device)[order].to(device)
     planes = rows.new_empty(3, n, size, size)
-    for part in chunks(sharp, n, CHUNK if device.type == "cpu" else n):
+    for part in chunks(sharp, n, CHUNK if device.type == "cpu" else max(n, 1)):
         sources = rows if index is None else rows.index_select(0, index[part])
         make_planes(planes[:, part], sources, parameters[part], turns[part])
         if part.start >= sharp:
