@@ -1,0 +1,64 @@
+"""How every figure looks: one colour per method everywhere, few lines, plain words. matplotlib is imported only when one is drawn."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from ttaps.errors import MissingExtra, UsageError
+from ttaps.files import replacing
+
+FORMATS = ("png", "pdf", "svg")
+DPI = 160
+
+# Okabe and Ito's palette: told apart by eyes of every kind, and in grey.
+METHOD_COLOURS = {
+    "source": "#7a7a7a",
+    "ttaps": "#0072b2",
+    "ttt": "#d55e00",
+    "mt3": "#cc79a7",
+    "memo": "#e69f00",
+    "tent": "#009e73",
+    "bn": "#56b4e9",
+}
+CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#a6761d", "#666666")
+RIGHT, WRONG = "#1a7f37", "#c62828"
+INK, FAINT = "#222222", "#8a8a8a"
+
+
+def check_figure(path: Path) -> None:
+    """Refuse a figure that could not be written in the end, before any work is done for it."""
+    if path.suffix[1:].lower() not in FORMATS:
+        raise UsageError(f"A figure must end in {', '.join('.' + name for name in FORMATS)}, not '{path.name}'.")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtra("Drawing a figure", "figures")
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure of so many inches; it belongs to no window and no global list of figures."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("Drawing a figure", "figures") from error
+    return Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure whole or not at all, in the format its name ends in."""
+    check_figure(path)
+    with replacing(path) as scratch:
+        figure.savefig(scratch, format=path.suffix[1:].lower())
+
+
+def write(axes: Any, x: float, y: float, words: str, **style: Any) -> None:
+    """Write words into a figure as they are: a dollar sign in a file's name starts no formula."""
+    axes.text(x, y, words, parse_math=False, **({"color": INK, "fontsize": 8, "va": "center"} | style))
+
+
+def strip(axes: Any, keep: tuple[str, ...] = ("left", "bottom")) -> None:
+    """Take off the lines of a frame that say nothing."""
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in keep)
+        spine.set_color(FAINT)
+    axes.tick_params(colors=INK, labelsize=7, color=FAINT, length=2.5)
