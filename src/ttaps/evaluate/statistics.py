@@ -1,0 +1,64 @@
+"""How sure a measured accuracy is: pure functions of counts, no torch, no scipy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from statistics import NormalDist, fmean, stdev
+
+Interval = tuple[float, float]
+Z95 = NormalDist().inv_cdf(0.975)
+
+
+def wilson(right: int, n: int, z: float = Z95) -> Interval:
+    """95 % interval of a share (Wilson's score interval): never outside [0, 1], sensible for few images and at both ends."""
+    if n == 0:
+        return 0.0, 1.0
+    share, weight = right / n, z * z / n
+    centre = (share + weight / 2) / (1 + weight)
+    half = z / (1 + weight) * sqrt(share * (1 - share) / n + weight / (4 * n))
+    low = 0.0 if right == 0 else centre - half  # exactly, whatever the rounding
+    high = 1.0 if right == n else centre + half
+    return low, high
+
+
+def mcnemar(fixed: int, broken: int) -> float:
+    """Exact two-sided McNemar test: how likely so uneven a split of the images that changed would be if both ways were as likely.
+
+    Only the images that are right in one case and wrong in the other count: P(|X - n/2| ≥ |fixed - n/2|), X ~ Binomial(n, 1/2).
+    """
+    n, fewer = fixed + broken, min(fixed, broken)
+    if 2 * fewer == n:
+        return 1.0
+    term = total = 1
+    for k in range(1, fewer + 1):
+        term = term * (n - k + 1) // k  # n over k, in whole numbers
+        total += term
+    return min(1.0, total / (1 << (n - 1)))
+
+
+def paired_difference(fixed: int, broken: int, n: int, z: float = Z95) -> tuple[float, Interval]:
+    """Difference of two shares measured on the same ``n`` images, and its 95 % interval after Bonett and Price (2012).
+
+    That is the normal interval after one image is added to ``fixed`` and one to ``broken``, which keeps its promise from about ten
+    images on and does not shrink to a point where nothing changed. The difference itself is the plain one.
+    """
+    if n == 0:
+        return 0.0, (-1.0, 1.0)
+    gain, loss = (fixed + 1) / (n + 2), (broken + 1) / (n + 2)
+    half = z * sqrt((gain + loss - (gain - loss) ** 2) / (n + 2))
+    return (fixed - broken) / n, (max(-1.0, gain - loss - half), min(1.0, gain - loss + half))
+
+
+def clustered_error(deviations: Sequence[float]) -> float | None:
+    """Standard error of a sum of independent parts from each part's deviation from its expectation; None for fewer than two parts.
+
+    A part is all that one picture adds to an average over corruptions: the same picture under 15 corruptions is not 15 pictures.
+    """
+    m = len(deviations)
+    return sqrt(sum(part * part for part in deviations) * m / (m - 1)) if m > 1 else None
+
+
+def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation over seeds; one value has no deviation."""
+    return fmean(values), stdev(values) if len(values) > 1 else None
