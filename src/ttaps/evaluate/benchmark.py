@@ -1,0 +1,180 @@
+"""What can be evaluated on: a named set of pictures, clean or under corruptions, read a few at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ttaps.config import nearest
+from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, data_root, load_set, split_train
+from ttaps.data.corruptions import corrupt_set
+from ttaps.errors import DataError, UsageError
+from ttaps.evaluate.plan import Item
+from ttaps.model.checkpoint import Model
+
+CLEAN = "clean"
+CORRUPTED = ("cifar10-c", "cifar100-c")
+VALIDATION = {"cifar10-val-c": "cifar10", "cifar100-val-c": "cifar100"}
+"""The training set's held-out fifth under the extra corruptions: for choosing settings without a look at the test set."""
+SEVERITIES = (1, 2, 3, 4, 5)
+VALIDATION_SEED = 1  # the test sets' corruptions are drawn with seed 0
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """Pictures under some corruptions; the same picture has the same number and label under each of them."""
+
+    name: str
+    classes: tuple[str, ...]
+    labels: NDArray[np.int64]
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...]
+    digest: str
+    """Hash of classes and labels, and of the images where they are the user's own: a changed folder is another data set."""
+    pixels: Callable[[Item], Pixels]
+    """Reads one image (3, H, W)."""
+
+    def read(self, items: Sequence[Item]) -> Tensor:
+        """Return images, uint8 (N, 3, H, W)."""
+        return torch.from_numpy(np.stack([self.pixels(item) for item in items]))
+
+    def fitted(self, model: Model) -> Benchmark:
+        """Return this set with its labels in the order of the model's classes; refuse other classes or another image size."""
+        size = model.network.config.image_size
+        shape = self.pixels(Item(self.corruptions[0], self.severities[0], 0)).shape
+        if shape != (3, size, size):
+            raise UsageError(
+                f"{self.name} has images of shape {shape}, model '{model.name}' wants (3, {size}, {size})."
+            )
+        if self.classes == _numbers(len(self.classes)) and len(self.classes) <= len(model.classes):
+            return dataclasses.replace(self, classes=model.classes)  # labels without names are the model's numbers
+        if sorted(self.classes) != sorted(model.classes):
+            raise UsageError(_mismatch(self, model))
+        places = np.array([model.classes.index(name) for name in self.classes], dtype=np.int64)
+        return dataclasses.replace(self, classes=model.classes, labels=places[self.labels])
+
+
+def open_benchmark(
+    name: str,
+    root: Path | None = None,
+    *,
+    corruptions: Sequence[str] = (),
+    severities: Sequence[int] = (),
+    size: int = 32,
+) -> Benchmark:
+    """Open ``sample``, cifar10, cifar100, cifar10-c, cifar100-c, cifar10-val-c, cifar100-val-c, an image folder or an ``.npz`` file.
+
+    Without ``corruptions`` a corrupted set has those of the paper's tables (the validation sets the four extra ones), without
+    ``severities`` severity 5. Files are mapped, not read; ``size`` is for image folders.
+    """
+    if name in VALIDATION:
+        return _validation(name, root, *_choose(name, corruptions, severities, EXTRA_CORRUPTIONS))
+    if name in CORRUPTED:
+        return _corrupted(name, root, *_choose(name, corruptions, severities, CORRUPTIONS))
+    if name == "sample":
+        from ttaps.data.sample import SAMPLE_CORRUPTIONS
+
+        return _corrupted(
+            name, root, *_choose(name, corruptions, severities, SAMPLE_CORRUPTIONS, SAMPLE_CORRUPTIONS, (5,))
+        )
+    if corruptions or severities:
+        raise UsageError(f"{name} has no corruptions or severities to choose from: leave the option out.")
+    return clean_benchmark(load_set(name, root, size=size))
+
+
+def clean_benchmark(images: ImageSet) -> Benchmark:
+    """Return a set of images as they are; one that came from a path has the last part of it for a name."""
+    digest = _digest(images.classes, images.labels, images.images)
+
+    def pixels(item: Item) -> Pixels:
+        image: Pixels = images.images[item.image]
+        return image
+
+    name = Path(images.name).resolve().name
+    return Benchmark(name, images.classes, images.labels, (CLEAN,), (0,), digest, pixels)
+
+
+def _corrupted(name: str, root: Path | None, corruptions: tuple[str, ...], severities: tuple[int, ...]) -> Benchmark:
+    """Map every part at once, so that a missing file is found before any work is done."""
+    parts = {
+        (corruption, severity): load_set(name, root, corruption=corruption, severity=severity)
+        for corruption in corruptions
+        for severity in severities
+    }
+    first = next(iter(parts.values()))
+    for (corruption, severity), part in parts.items():
+        if not np.array_equal(part.labels, first.labels):
+            raise DataError(f"{name}: {corruption} at severity {severity} has other labels than {corruptions[0]}.")
+
+    def pixels(item: Item) -> Pixels:
+        image: Pixels = parts[item.corruption, item.severity].images[item.image]
+        return image
+
+    digest = _digest(first.classes, first.labels)
+    return Benchmark(name, first.classes, first.labels, corruptions, severities, digest, pixels)
+
+
+def _validation(name: str, root: Path | None, corruptions: tuple[str, ...], severities: tuple[int, ...]) -> Benchmark:
+    """Corrupt the held-out training images when they are asked for: milliseconds each, and no file to keep."""
+    train = load_set(VALIDATION[name], data_root(root), split="train")
+    places = split_train(len(train))[1]
+    images, labels = train.images[places], train.labels[places]
+    pixels = partial(_corrupt_one, images, places)
+    return Benchmark(name, train.classes, labels, corruptions, severities, _digest(train.classes, labels), pixels)
+
+
+def _corrupt_one(images: Pixels, places: NDArray[np.int64], item: Item) -> Pixels:
+    image = images[item.image].transpose(1, 2, 0)[None]
+    changed = corrupt_set(image, item.corruption, item.severity, VALIDATION_SEED, places[item.image : item.image + 1])
+    planes: Pixels = changed[0].transpose(2, 0, 1)
+    return planes
+
+
+def _choose(
+    name: str,
+    corruptions: Sequence[str],
+    severities: Sequence[int],
+    usual: tuple[str, ...],
+    known: tuple[str, ...] = CORRUPTIONS + EXTRA_CORRUPTIONS,
+    levels: tuple[int, ...] = SEVERITIES,
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the corruptions and severities that were asked for, each once, or the usual ones."""
+    for corruption in corruptions:
+        if corruption not in known:
+            raise UsageError(f"{name} has no corruption '{corruption}'{nearest(corruption, list(known))}.")
+    for severity in severities:
+        if severity not in levels:
+            raise UsageError(f"{name} has no severity {severity}; choose from {', '.join(map(str, levels))}.")
+    return tuple(dict.fromkeys(corruptions)) or usual, tuple(dict.fromkeys(severities)) or (5,)
+
+
+def _digest(classes: tuple[str, ...], labels: NDArray[np.int64], images: Pixels | None = None) -> str:
+    digest = hashlib.blake2b("\n".join(classes).encode(), digest_size=6)
+    digest.update(labels.astype("<i8").tobytes())
+    for image in images if images is not None else ():
+        digest.update(image.tobytes())
+    return digest.hexdigest()
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))
+
+
+def _mismatch(data: Benchmark, model: Model) -> str:
+    """Say how classes differ, with an example."""
+    strange = [name for name in data.classes if name not in model.classes] or ["no new one"]
+    return (
+        f"{data.name} has {len(data.classes)} classes ('{strange[0]}', ...), model '{model.name}' knows {len(model.classes)} "
+        f"('{model.classes[0]}', ...).\nEvaluate on data with the same classes as the model's."
+    )

@@ -1,0 +1,51 @@
+"""Stored results as a tidy table for other programs: one line per experiment, corruption, severity and step."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from ttaps.evaluate.statistics import wilson
+from ttaps.evaluate.store import Store
+from ttaps.files import replacing
+
+COLUMNS = (
+    *("data", "digest", "model", "fingerprint", "method", "settings", "seed", "protocol"),
+    *("corruption", "severity", "step", "n", "accuracy", "low", "high", "error"),
+)
+
+
+def export_csv(store: Store, path: Path) -> None:
+    """Write accuracy and error in % after every step (0 is before adaptation), with the 95 % interval of the accuracy."""
+    with replacing(path) as scratch, scratch.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for number, experiment in store.experiments().items():
+            writer.writerows({**asdict(experiment), **line} for line in accuracy_lines(store, number))
+
+
+def accuracy_lines(store: Store, number: int) -> Iterator[dict[str, str | int | float]]:
+    """Yield an experiment's accuracy for each corruption, severity and step."""
+    seen: Counter[tuple[str, int, int]] = Counter()
+    right: Counter[tuple[str, int, int]] = Counter()
+    for row in store.rows(number):
+        for step in range(len(row.predictions)):
+            place = (row.corruption, row.severity, step)
+            seen[place] += 1
+            right[place] += row.right(step)
+    for (corruption, severity, step), n in seen.items():
+        share = right[corruption, severity, step] / n
+        low, high = wilson(right[corruption, severity, step], n)
+        yield {
+            "corruption": corruption,
+            "severity": severity,
+            "step": step,
+            "n": n,
+            "accuracy": round(100 * share, 4),
+            "low": round(100 * low, 4),
+            "high": round(100 * high, 4),
+            "error": round(100 * (1 - share), 4),
+        }

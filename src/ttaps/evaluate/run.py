@@ -1,0 +1,145 @@
+"""Data set x method x seed -> stored rows. Kill it, start it again: it goes on where it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ttaps.adaptation import Method
+from ttaps.errors import UsageError
+from ttaps.evaluate.benchmark import Benchmark
+from ttaps.evaluate.plan import EVERYTHING, Item, Plan, Shard
+from ttaps.evaluate.statistics import wilson
+from ttaps.evaluate.store import Experiment, Row, Store
+from ttaps.keys import key
+from ttaps.model.checkpoint import Model
+from ttaps.progress import bar
+
+Watch = Callable[[int, list[Row]], object]
+
+
+def evaluate(
+    model: Model,
+    data: Benchmark,
+    methods: Sequence[Method],
+    seeds: Sequence[int] = (0,),
+    *,
+    folder: Path,
+    limit: int | None = None,
+    shard: Shard = EVERYTHING,
+    group: int = 8,
+    watch: Watch = lambda experiment, rows: None,
+) -> list[int]:
+    """Evaluate methods with seeds on a data set and return the numbers of their experiments in ``folder``'s store.
+
+    Images are worked on in groups: first all methods and seeds on one group, then the next, so that a run that is stopped has compared
+    them on the same images. Each group is stored when it is done, and what is stored is not done again. ``watch`` is told of every group.
+    """
+    if group < 1:
+        raise UsageError(f"A group must have at least 1 image, not {group}.")
+    data = data.fitted(model)
+    plan = Plan(data.labels, data.corruptions, data.severities, limit, shard)
+    with Store(folder) as store, bar() as progress:
+        tracks = [Track(store, model, data, method, seed) for method in methods for seed in seeds]
+        missing = sum(not track.has(item) for item in plan for track in tracks)
+        total = len(plan) * len(tracks)
+        task = progress.add_task(f"Evaluating {data.name}", total=total, completed=total - missing, note="")
+        for items in _groups(plan, group):
+            for track, rows in _work(tracks, items):
+                store.add(track.number, rows)
+                track.count(rows)
+                watch(track.number, rows)
+                progress.update(task, advance=len(rows), note=track.note())
+    return [track.number for track in tracks]
+
+
+class Track:
+    """One experiment under way: what it has already, and how it goes."""
+
+    def __init__(self, store: Store, model: Model, data: Benchmark, method: Method, seed: int) -> None:
+        self.model, self.data, self.method, self.seed = model, data, method, seed
+        self.number = store.experiment(describe(model, data, method, seed))
+        self._stored = np.zeros((len(data.corruptions), len(data.severities), len(data.labels)), dtype=bool)
+        self._tally = np.zeros(3, dtype=np.int64)  # images, right before, right after
+        self.count(store.rows(self.number))
+
+    def has(self, item: Item) -> bool:
+        """Say whether an image's result is stored."""
+        return bool(self._stored[self._place(item)])
+
+    def count(self, rows: Iterator[Row] | list[Row]) -> None:
+        """Take note of stored rows; those under corruptions that are not asked for today do not count."""
+        for row in rows:
+            if row.corruption in self.data.corruptions and row.severity in self.data.severities:
+                self._stored[self._place(row.item)] = True
+                self._tally += (1, row.right(0), row.right(-1))
+
+    def note(self) -> str:
+        """Return accuracy before and after so far, with the 95 % interval of the latter."""
+        n, before, after = map(int, self._tally)
+        low, high = wilson(after, n)
+        return f"{self.method.name} {before / n:.1%} → {after / n:.1%} ({low:.1%} to {high:.1%})"
+
+    def adapt(self, items: Sequence[Item], images: Tensor) -> list[Row]:
+        """Return the rows of images, which are not stored yet; each is a function of its key, its pixels and the experiment only."""
+        network = self.model.network
+        keys = [key(self.seed, self.data.name, *item) for item in items]
+        start = perf_counter()
+        traces = self.method.adapt(network, images.to(next(network.parameters()).device), keys).cpu()
+        seconds = (perf_counter() - start) / len(items)
+        labels = [int(self.data.labels[item.image]) for item in items]
+        return [
+            make_row(item, label, trace.numpy(), seconds)
+            for item, label, trace in zip(items, labels, traces, strict=True)
+        ]
+
+    def _place(self, item: Item) -> tuple[int, int, int]:
+        return self.data.corruptions.index(item.corruption), self.data.severities.index(item.severity), item.image
+
+
+def describe(model: Model, data: Benchmark, method: Method, seed: int) -> Experiment:
+    """Return all that a result depends on besides the image."""
+    settings: dict[str, Any] = dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}
+    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    return Experiment(model.name, model.fingerprint, data.name, data.digest, method.name, canonical, seed)
+
+
+def make_row(item: Item, label: int, trace: NDArray[np.float32], seconds: float) -> Row:
+    """Return the row of an image from its class probabilities before and after every step, shape (steps + 1, classes)."""
+    broken = np.isnan(trace).any(-1)  # steps too large for the network: no prediction, so never right by accident
+    predictions = np.where(broken, -1, trace.argmax(-1))
+    return Row(
+        *item,
+        label=label,
+        predictions=tuple(predictions.tolist()),
+        confidence=tuple(trace.max(-1).tolist()),
+        label_probability=tuple(trace[:, label].tolist()),
+        seconds=seconds,
+    )
+
+
+def _work(tracks: list[Track], items: list[Item]) -> Iterator[tuple[Track, list[Row]]]:
+    """Yield each experiment's missing rows of a group; its images are read once for all of them."""
+    if all(track.has(item) for track in tracks for item in items):
+        return
+    images = tracks[0].data.read(items)
+    for track in tracks:
+        todo = [place for place, item in enumerate(items) if not track.has(item)]
+        if todo:
+            yield track, track.adapt([items[place] for place in todo], images[todo])
+
+
+def _groups(plan: Plan, size: int) -> Iterator[list[Item]]:
+    """Cut a plan into groups, always at the same places: a run that is resumed works with the same groups."""
+    items = iter(plan)
+    while group := list(islice(items, size)):
+        yield group

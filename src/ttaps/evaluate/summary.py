@@ -1,0 +1,178 @@
+"""From stored rows to what a table says: accuracy before and after with intervals, and whether a difference is real."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttaps.errors import UsageError
+from ttaps.evaluate.statistics import Z95, clustered_error, mcnemar, mean_std, paired_difference, wilson
+from ttaps.evaluate.store import Experiment, Store
+
+AVERAGE = "Avg."
+ORDER = {name: place for place, name in enumerate(CORRUPTIONS + EXTRA_CORRUPTIONS)}
+PAIR = np.dtype([("place", "i4"), ("image", "i8"), ("before", "?"), ("after", "?")])
+Pairs = NDArray[np.void]
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """An accuracy in % with its 95 % interval."""
+
+    percent: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A paired difference in points with its 95 % interval, and the p value of the exact test."""
+
+    points: float
+    low: float
+    high: float
+    p: float
+    fixed: int
+    """Images that were wrong and became right."""
+    broken: int
+    """Images that were right and became wrong."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: a corruption at a severity, or the average over all (whose severity is None)."""
+
+    corruption: str
+    severity: int | None
+    n: int
+    before: Accuracy
+    after: Accuracy
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A table: one experiment before and after adaptation, or two experiments on the images that both have."""
+
+    experiments: tuple[Experiment, ...]
+    lines: tuple[Line, ...]
+    average: Line
+
+
+@dataclass(frozen=True)
+class SeedLine:
+    """Accuracy in % over seeds; one seed has no deviation."""
+
+    corruption: str
+    severity: int | None
+    mean: float
+    std: float | None
+    seeds: int
+
+
+def summarise(store: Store, number: int, step: int = -1) -> Summary:
+    """Compare an experiment's predictions after a step (the last unless given) with those before adaptation."""
+    outcomes = ((row.corruption, row.severity, row.image, row.right(0), row.right(step)) for row in store.rows(number))
+    return _table((store.experiments()[number],), outcomes)
+
+
+def compare(store: Store, first: int, second: int) -> Summary:
+    """Compare two experiments after their last steps, on the images that both have: ``before`` is the first, ``after`` the second."""
+    known = {row.item: row.right(-1) for row in store.rows(first)}
+    outcomes = ((*row.item, known[row.item], row.right(-1)) for row in store.rows(second) if row.item in known)
+    experiments = store.experiments()
+    return _table((experiments[first], experiments[second]), outcomes)
+
+
+def over_seeds(summaries: Sequence[Summary]) -> list[SeedLine]:
+    """Return mean and deviation of the accuracy after adaptation over summaries that differ only in their seed; the average is last."""
+    values: dict[tuple[str, int | None], list[float]] = {}
+    for summary in summaries:
+        for line in (*summary.lines, summary.average):
+            values.setdefault((line.corruption, line.severity), []).append(line.after.percent)
+    ordered = sorted(
+        values.items(), key=lambda entry: entry[0][1] is None
+    )  # stable: only the average moves, to the end
+    return [SeedLine(*place, *mean_std(shares), len(shares)) for place, shares in ordered]
+
+
+def to_json(summaries: Iterable[Summary]) -> str:
+    """Return summaries for machines; a method's settings are an object, not text."""
+    return json.dumps([_plain(summary) for summary in summaries], indent=1)
+
+
+def _plain(summary: Summary) -> dict[str, Any]:
+    values = dataclasses.asdict(summary)
+    for experiment in values["experiments"]:
+        experiment["settings"] = json.loads(experiment["settings"])
+    return values
+
+
+def _table(experiments: tuple[Experiment, ...], outcomes: Iterable[tuple[str, int, int, bool, bool]]) -> Summary:
+    places: dict[Place, int] = {}
+    pairs = np.fromiter(
+        ((places.setdefault((name, severity), len(places)), *rest) for name, severity, *rest in outcomes), dtype=PAIR
+    )
+    if not len(pairs):
+        raise UsageError(f"No image has been evaluated yet with {' and '.join(e.method for e in experiments)}.")
+    ordered = sorted(places, key=lambda place: (ORDER.get(place[0], -1), place))
+    lines = tuple(_line(place, pairs[pairs["place"] == places[place]]) for place in ordered)
+    return Summary(experiments, lines, _average(lines, pairs))
+
+
+def _line(place: Place, pairs: Pairs) -> Line:
+    before, after = pairs["before"], pairs["after"]
+    n, fixed, broken = len(pairs), int((~before & after).sum()), int((before & ~after).sum())
+    change, (low, high) = paired_difference(fixed, broken, n)
+    difference = Difference(100 * change, 100 * low, 100 * high, mcnemar(fixed, broken), fixed, broken)
+    return Line(*place, n, _accuracy(int(before.sum()), n), _accuracy(int(after.sum()), n), difference)
+
+
+def _accuracy(right: int, n: int) -> Accuracy:
+    low, high = wilson(right, n)
+    return Accuracy(100 * right / n, 100 * low, 100 * high)
+
+
+def _average(lines: Sequence[Line], pairs: Pairs) -> Line:
+    """Average over corruptions, each with the same weight.
+
+    Intervals and test take a picture under all its corruptions as one observation: normal intervals from the spread between pictures,
+    and an exact sign test between the pictures that gained and those that lost.
+    """
+    if len(lines) == 1:
+        return dataclasses.replace(lines[0], corruption=AVERAGE, severity=None)
+    before, after = pairs["before"].astype(float), pairs["after"].astype(float)
+    pictures = np.unique(pairs["image"], return_inverse=True)[1]
+    net = np.bincount(pictures, after - before)
+    points, low, high = _clustered(pairs["place"], pictures, after - before, least=-100.0)
+    fixed, broken = (sum(getattr(line.difference, name) for line in lines) for name in ("fixed", "broken"))
+    p = mcnemar(int((net > 0).sum()), int((net < 0).sum()))
+    return Line(
+        AVERAGE,
+        None,
+        len(pairs),
+        Accuracy(*_clustered(pairs["place"], pictures, before)),
+        Accuracy(*_clustered(pairs["place"], pictures, after)),
+        Difference(points, low, high, p, fixed, broken),
+    )
+
+
+def _clustered(
+    places: NDArray[np.int32], pictures: NDArray[np.int64], values: NDArray[np.float64], least: float = 0.0
+) -> tuple[float, float, float]:
+    """Return the mean over places of the mean at each place, in %, with its interval over pictures."""
+    counts = np.bincount(places)
+    means = np.bincount(places, values) / counts
+    parts = (values - means[places]) / (len(counts) * counts[places])
+    error = clustered_error(np.bincount(pictures, parts).tolist())
+    percent = 100 * float(means.mean())
+    half = 100 * Z95 * error if error is not None else float("inf")  # one picture says nothing about the others
+    return percent, max(least, percent - half), min(100.0, percent + half)
