@@ -1,0 +1,75 @@
+"""An evaluation made small: an untrained network, random pictures and a method of two steps.
+
+As a program it is the process that gets killed: ``python small_evaluation.py FOLDER [I/N]`` evaluates into FOLDER, slowly.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ttaps.adaptation import Source, Ttaps
+from ttaps.evaluate import Benchmark, Item, Row, Shard, Store, evaluate
+from ttaps.model import ModelConfig, Network
+from ttaps.model.checkpoint import Model, fingerprint
+
+CLASSES = ("cat", "dog", "owl")
+CORRUPTIONS = ("fog", "snow", "glass_blur")
+METHODS = (Source(), Ttaps(steps=2, copies=2, lr=3.0))
+GROUP = 4
+
+
+def small_model() -> Model:
+    """Return an untrained network, always the same."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = ModelConfig(classes=3, width=4, groups=4, depth=8, prototypes=5, image_size=8, classifier_scale=30.0)
+        network = Network(config)
+    return Model(network.eval(), CLASSES, "small", fingerprint(network))
+
+
+def small_benchmark(images: int = 6) -> Benchmark:
+    """Return random pictures, always the same, each darker under every further corruption."""
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 256, (images, 3, 8, 8), dtype=np.uint8)
+    labels = rng.integers(0, 3, images)
+
+    def pixels(item: Item) -> NDArray[np.uint8]:
+        darker: NDArray[np.uint8] = pictures[item.image] // np.uint8(2 + CORRUPTIONS.index(item.corruption))
+        return darker
+
+    return Benchmark("small", CLASSES, labels, CORRUPTIONS, (5,), "0", pixels)
+
+
+def results(folder: Path) -> dict[tuple[str, int], list[Row]]:
+    """Return all rows by method and seed; only the time they took is left out."""
+    with Store(folder, write=False) as store:
+        return {
+            (experiment.method, experiment.seed): [replace(row, seconds=0.0) for row in store.rows(number)]
+            for number, experiment in store.experiments().items()
+        }
+
+
+def main(folder: str, shard: str = "1/1") -> None:
+    """Evaluate with a rest after every group, so that there is time to be killed."""
+    torch.set_num_threads(1)
+    evaluate(
+        small_model(),
+        small_benchmark(),
+        METHODS,
+        (0, 1),
+        folder=Path(folder),
+        shard=Shard.parse(shard),
+        group=GROUP,
+        watch=lambda experiment, rows: time.sleep(0.05),
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

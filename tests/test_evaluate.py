@@ -1,0 +1,241 @@
+"""Evaluation: killed, resumed, doubled, sharded and merged, the rows are always the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from small_evaluation import CLASSES, GROUP, METHODS, results, small_benchmark, small_model
+from ttaps.adaptation import Source, Ttaps
+from ttaps.data import ImageSet
+from ttaps.errors import UsageError
+from ttaps.evaluate import (
+    Experiment,
+    Item,
+    Row,
+    Shard,
+    Store,
+    clean_benchmark,
+    compare,
+    evaluate,
+    merge,
+    open_benchmark,
+    over_seeds,
+    summarise,
+    to_json,
+)
+from ttaps.evaluate.run import make_row
+
+WORKER = Path(__file__).with_name("small_evaluation.py")
+ROWS = 4 * 18  # methods and seeds times pictures and corruptions
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums in another order would differ in the last bit."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the results of an evaluation that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    torch.set_num_threads(1)
+    run(folder)
+    return folder
+
+
+def run(folder: Path, shard: str = "1/1", group: int = GROUP, limit: int | None = None) -> list[int]:
+    return evaluate(
+        small_model(),
+        small_benchmark(),
+        METHODS,
+        (0, 1),
+        folder=folder,
+        shard=Shard.parse(shard),
+        group=group,
+        limit=limit,
+    )
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(WORKER), str(folder)], stderr=subprocess.DEVNULL)
+
+
+def stored(folder: Path) -> int:
+    try:
+        return sum(map(len, results(folder).values()))
+    except Exception:  # not there yet
+        return 0
+
+
+def test_every_image_is_a_row_of_its_own(whole: Path) -> None:
+    found = results(whole)
+    assert {key: len(rows) for key, rows in found.items()} == {
+        (method, seed): 18 for method in ("source", "ttaps") for seed in (0, 1)
+    }
+    for before, after in zip(found["source", 0], found["ttaps", 0], strict=True):
+        assert before.item == after.item
+        assert len(after.predictions) == 3
+        assert before.predictions[0] == after.predictions[0]
+        assert before.confidence[0] == pytest.approx(after.confidence[0], abs=1e-6)
+    assert found["source", 0] == found["source", 1]
+    assert found["ttaps", 0] != found["ttaps", 1]
+
+
+def test_killed_and_resumed_gives_the_same_rows(whole: Path, tmp_path: Path) -> None:
+    process = start(tmp_path)
+    while stored(tmp_path) < 5 * GROUP:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -9
+    at_death = stored(tmp_path)
+    assert 5 * GROUP <= at_death < ROWS
+    run(tmp_path)
+    assert results(tmp_path) == results(whole)
+
+
+def test_two_processes_at_once_give_the_same_rows(whole: Path, tmp_path: Path) -> None:
+    processes = [start(tmp_path) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert results(tmp_path) == results(whole)
+
+
+def test_nothing_is_done_twice(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merge([whole], tmp_path)
+    monkeypatch.setattr(Ttaps, "adapt", None)
+    monkeypatch.setattr(Source, "adapt", None)
+    assert run(tmp_path) == [1, 2, 3, 4]
+
+
+def test_a_limit_can_be_raised(whole: Path, tmp_path: Path) -> None:
+    run(tmp_path, limit=2)
+    assert stored(tmp_path) == ROWS // 3
+    run(tmp_path)
+    same(results(tmp_path), results(whole))
+
+
+def test_shards_merged_are_the_whole(whole: Path, tmp_path: Path) -> None:
+    for index in (1, 2, 3):
+        run(tmp_path / str(index), shard=f"{index}/3")
+    assert merge([tmp_path / str(index) for index in (1, 2, 3)], tmp_path / "all") == ROWS
+    same(results(tmp_path / "all"), results(whole))
+
+
+@pytest.mark.parametrize("group", [1, 8])
+def test_the_size_of_groups_changes_nothing(whole: Path, tmp_path: Path, group: int) -> None:
+    run(tmp_path, group=group)
+    same(results(tmp_path), results(whole))
+
+
+def same(found: dict[tuple[str, int], list[Row]], expected: dict[tuple[str, int], list[Row]]) -> None:
+    """One image at a time is the same to the bit; in batches of another size sums may have another order."""
+    assert found["ttaps", 0] == expected["ttaps", 0]
+    assert found["ttaps", 1] == expected["ttaps", 1]
+    for one, other in zip(found["source", 0], expected["source", 0], strict=True):
+        assert (one.item, one.predictions) == (other.item, other.predictions)
+        assert one.confidence == pytest.approx(other.confidence, abs=1e-6)
+
+
+def test_another_setting_is_another_experiment(tmp_path: Path) -> None:
+    with_settings = [Ttaps(steps=1, copies=2, lr=lr) for lr in (0.1, 0.2)]
+    numbers = evaluate(small_model(), small_benchmark(2), with_settings, folder=tmp_path)
+    with Store(tmp_path, write=False) as store:
+        settings = [json.loads(store.experiments()[number].settings) for number in numbers]
+        assert [len(list(store.rows(number))) for number in numbers] == [6, 6]
+    assert [values["lr"] for values in settings] == [0.1, 0.2]
+    assert settings[0]["views"]["scale"] == [0.14, 1.0]
+
+
+def test_a_destroyed_network_predicts_nothing() -> None:
+    trace = np.array([[0.25, 0.75], [np.nan, np.nan]], dtype=np.float32)
+    assert make_row(Item("fog", 5, 0), 0, trace, 0.0).predictions == (1, -1)
+
+
+def test_a_summary_counts_what_changed(tmp_path: Path) -> None:
+    """10 pictures under two corruptions; fog: 4 are fixed and 1 is broken, snow: nothing changes."""
+    traces = [(0, 1)] * 4 + [(1, 0)] + [(1, 1)] * 3 + [(0, 0)] * 2
+    experiment = Experiment("net", "f", "set", "d", "ttaps", "{}", 0)
+    with Store(tmp_path) as store:
+        number = store.experiment(experiment)
+        store.add(number, [_row("snow", image, (1, 1)) for image in range(10)])
+        store.add(number, [_row("fog", image, trace) for image, trace in enumerate(traces)])
+        source = store.experiment(dataclasses.replace(experiment, method="source"))
+        store.add(source, [_row("fog", image, trace[:1]) for image, trace in enumerate(traces[:8])])
+        summary, versus = summarise(store, number), compare(store, source, number)
+    fog, snow = summary.lines
+    assert (fog.corruption, fog.n, fog.before.percent, fog.after.percent) == ("fog", 10, 40.0, 70.0)
+    assert (fog.difference.points, fog.difference.fixed, fog.difference.broken) == (30.0, 4, 1)
+    assert fog.difference.p == 2 * (1 + 5) / 2**5
+    assert (snow.difference.points, snow.difference.p) == (0.0, 1.0)
+    average = summary.average
+    assert (average.n, average.before.percent, average.after.percent) == (20, 70.0, 85.0)
+    assert average.difference.points == pytest.approx(15.0)
+    # Snow adds nothing to the spread between pictures: half of fog's own normal interval.
+    half = 1.959964 * np.std([1, 1, 1, 1, -1, 0, 0, 0, 0, 0], ddof=1) / np.sqrt(10) / 2
+    assert average.difference.high == pytest.approx(15 + 100 * half, abs=1e-4)
+    assert (versus.lines[0].n, versus.lines[0].difference.points) == (8, 37.5)
+    assert json.loads(to_json([summary]))[0]["average"]["corruption"] == "Avg."
+    seeds = over_seeds([summary, dataclasses.replace(summary, average=fog)])
+    assert [(line.corruption, line.mean, line.seeds) for line in seeds][-1] == ("Avg.", 85.0, 1)
+
+
+def _row(corruption: str, image: int, predictions: tuple[int, ...]) -> Row:
+    return Row(corruption, 5, image, 1, predictions, (0.5,) * len(predictions), (0.5,) * len(predictions), 0.0)
+
+
+def test_other_classes_are_refused_and_another_order_is_understood() -> None:
+    model, data = small_model(), small_benchmark()
+    for classes in (("cat", "dog"), ("cat", "dog", "emu"), ("0", "1", "2", "3")):
+        with pytest.raises(UsageError, match="same classes"):
+            dataclasses.replace(data, classes=classes).fitted(model)
+    turned = dataclasses.replace(data, classes=("owl", "cat", "dog")).fitted(model)
+    assert [CLASSES[label] for label in turned.labels] == [("owl", "cat", "dog")[label] for label in data.labels]
+    numbered = dataclasses.replace(data, classes=("0", "1", "2")).fitted(model)
+    assert (numbered.labels == data.labels).all()
+    assert numbered.classes == CLASSES
+
+
+def test_images_of_another_size_are_refused() -> None:
+    large = ImageSet("large", np.zeros((3, 3, 9, 9), np.uint8), np.arange(3), CLASSES)
+    with pytest.raises(UsageError, match=r"\(3, 9, 9\)"):
+        clean_benchmark(large).fitted(small_model())
+
+
+def test_a_set_of_ones_own_is_known_by_its_content_not_its_place(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+    (tmp_path / "elsewhere").mkdir()
+    for folder in (tmp_path, tmp_path / "elsewhere"):
+        np.savez(folder / "mine.npz", images=images, labels=np.arange(6) % 3)
+    here, there = (open_benchmark(str(folder / "mine.npz")) for folder in (tmp_path, tmp_path / "elsewhere"))
+    assert (here.name, here.digest) == (there.name, there.digest) == ("mine.npz", here.digest)
+    images[0, 0, 0, 0] ^= 1
+    np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(6) % 3)
+    assert open_benchmark(str(tmp_path / "mine.npz")).digest != here.digest
+    (number,) = evaluate(small_model(), here, [Source()], folder=tmp_path / "results")
+    with Store(tmp_path / "results", write=False) as store:
+        assert sorted(row.item for row in store.rows(number)) == [("clean", 0, image) for image in range(6)]
+
+
+def test_a_wrong_choice_is_named() -> None:
+    with pytest.raises(UsageError, match="did you mean 'fog'"):
+        open_benchmark("cifar10-c", corruptions=["fogg"])
+    with pytest.raises(UsageError, match="severity 6"):
+        open_benchmark("cifar10-c", severities=[6])
+    with pytest.raises(UsageError, match="no corruptions"):
+        open_benchmark("cifar10", corruptions=["fog"])
+    with pytest.raises(UsageError, match="not 0"):
+        evaluate(small_model(), small_benchmark(), [Source()], folder=Path("never"), group=0)
