@@ -24,18 +24,20 @@ class Record:
 
     folder: Path
     content: dict[str, Any]
+    versions: dict[str, str]
 
     @classmethod
     def open(cls, folder: Path, seed: int, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> Record:
         """Start a folder or go on with it; refuse one that holds something else."""
         digest = hashlib.md5(images.tobytes() + labels.tobytes()).hexdigest()
         origin = {"seed": seed, "images": len(images), "source_md5": digest}
+        versions = {library: need(library).__version__ for library in LIBRARIES}
         before = _read(folder / "build.json")
         if before is None and any(folder.glob("*.npy")):
             raise DataError(
                 f"{folder} holds files that were not built here.\nMove them away or choose another data root."
             )
-        record = cls(folder, before or {**origin, "files": {}})
+        record = cls(folder, before or {**origin, "files": {}}, versions)
         for what, value in origin.items():
             if record.content.get(what) != value:
                 raise DataError(
@@ -54,8 +56,7 @@ class Record:
         save(self.folder / file, values)
         with (self.folder / file).open("rb") as written:
             digest = hashlib.file_digest(written, "md5").hexdigest()
-        versions = {library: need(library).__version__ for library in LIBRARIES}
-        self.content["files"][file] = {"md5": digest, "versions": versions}
+        self.content["files"][file] = {"md5": digest, "versions": self.versions}
         self._write()
 
     def _write(self) -> None:

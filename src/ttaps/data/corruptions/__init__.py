@@ -51,6 +51,7 @@ def corrupt(image: Pixels, name: str, severity: int, rng: np.random.Generator) -
             f"Corruptions need one uint8 image of shape (32, 32, 3), not {image.dtype} {image.shape}.\n"
             "The recipe is CIFAR-C's; scale the image to 32 x 32 first."
         )
+    image = np.ascontiguousarray(image)  # sums depend on the order in memory, in their last bit
     if name in DETERMINISTIC:
         return DETERMINISTIC[name](image, severity).astype(np.uint8)
     return RANDOM[name](image, severity, rng).astype(np.uint8)
@@ -71,7 +72,7 @@ def corrupt_set(
     places = np.arange(len(images)) if indices is None else np.asarray(indices)
     if len(places) != len(images):
         raise UsageError(f"There are {len(images)} images and {len(places)} indices; give one index per image.")
-    changed = np.empty_like(images)
+    changed = np.empty(images.shape, dtype=np.uint8)
     for number, place in enumerate(places):
         rng = np.random.default_rng(keys.key(seed, name, severity, int(place)))
         changed[number] = corrupt(images[number], name, severity, rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ttaps.data.corruptions import tools
 from ttaps.data.corruptions.tools import SIDE, Floats, Pixels, levels
@@ -29,14 +30,13 @@ def defocus_blur(image: Pixels, severity: int) -> Floats:
     return levels(blurred)
 
 
-def shuffle_neighbours(image: Pixels, rng: np.random.Generator) -> Pixels:
-    """Give every pixel but the two first rows and columns the value of itself or of its left, upper or upper left one.
+def copy_neighbours(image: Pixels, up: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> Pixels:
+    """Give every pixel but the first two rows and columns the value ``up`` and ``left`` of it, 0 or 1 away.
 
     The official loop means to swap pixels but, on views of one array, only copies; it walks from the lower right to the
-    upper left, so what it reads is never what it has written, and all pixels can be copied at once.
+    upper left, so it never reads what it has written, and all pixels can be copied at once.
     """
     inner = np.arange(2, SIDE)
-    up, left = rng.integers(0, 2, size=(2, len(inner), len(inner)))
     shuffled = image.copy()
     shuffled[2:, 2:] = image[inner[:, None] - up, inner - left]
     return shuffled
@@ -47,7 +47,8 @@ def glass_blur(image: Pixels, severity: int, rng: np.random.Generator) -> Floats
     sigma, rounds = ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))[severity - 1]
     shuffled = (tools.gaussian(image / 255, sigma) * 255).astype(np.uint8)
     for _ in range(rounds):
-        shuffled = shuffle_neighbours(shuffled, rng)
+        up, left = rng.integers(0, 2, size=(2, SIDE - 2, SIDE - 2))
+        shuffled = copy_neighbours(shuffled, up, left)
     return levels(tools.gaussian(shuffled / 255, sigma))
 
 

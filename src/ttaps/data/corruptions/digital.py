@@ -46,7 +46,10 @@ def pixelate(image: Pixels, severity: int) -> Floats:
 
 
 def jpeg_compression(image: Pixels, severity: int) -> Floats:
-    """Compress with libjpeg 9b: libjpeg-turbo, which Pillow brings, rounds chroma differently in four pixels of five."""
+    """Compress with libjpeg 9b, whose chroma upsampling the official file has.
+
+    Pillow's libjpeg-turbo gives another colour to 69 % of the pixels at severity 1 and to 51 % at severity 5.
+    """
     quality = (80, 65, 58, 50, 40)[severity - 1]
     jpeglib = need("jpeglib")
     with tempfile.TemporaryDirectory() as folder, jpeglib.version("9b"):
