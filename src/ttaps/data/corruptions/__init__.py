@@ -1,7 +1,7 @@
 """The 19 corruptions of CIFAR-10-C and CIFAR-100-C, written after the official recipe, with its severities and its quirks.
 
 ``corrupt`` changes one image, ``corrupt_set`` many, each with its own generator. The eight deterministic corruptions
-equal the official files bit for bit; the eleven random ones follow the same distribution (docs/data.md).
+equal the official files bit for bit; the eleven random ones follow the same distribution (docs/corruptions.md).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def motion_blur(image: Pixels, radius: int, sigma: float, degrees: float) -> Pix
 
     Every pixel is the weighted sum of the pixels on a one-sided trail that starts at it; outside the image the nearest
     border pixel counts. The sum is rounded to 16 bits, then to 8. Measured: all 2,072,576 values of 1,008 images
-    blurred with the radii, sigmas and angles of motion_blur and snow equal ImageMagick 7.1.2's.
+    blurred with the radii, sigmas and angles of motion_blur and snow equal those of ImageMagick 7.1.2 (8-bit build).
     """
     reach = 2 * radius
     height, width = image.shape[:2]
