@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -38,6 +39,21 @@ def descend(
             updates = velocity
         weights = {name: weight.detach().sub(updates[name], alpha=lr) for name, weight in weights.items()}
         yield weights
+
+
+def each_image(function: Callable[[int], Tensor], count: int, device: torch.device) -> Tensor:
+    """Stack ``function(index)`` over images.
+
+    On a CPU, images run side by side with one thread each: no thread ever waits for another, and an image's numbers do not depend on how
+    many threads there are. Waiting is what makes two threads on one image many times slower on a busy machine (docs/log.md).
+    """
+    if device.type != "cpu":
+        return torch.stack([function(index) for index in range(count)])
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(min(count, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        rows = list(pool.map(function, range(count)))
+    torch.set_num_threads(threads)  # workers also set the default of threads to come
+    return torch.stack(rows)
 
 
 def in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, chunk: int) -> Tensor:

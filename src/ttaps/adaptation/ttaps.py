@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ttaps import losses
-from ttaps.adaptation.engine import Weights, descend, in_chunks
+from ttaps.adaptation.engine import Weights, descend, each_image, in_chunks
 from ttaps.errors import UsageError
 from ttaps.keys import generator
 from ttaps.model import Cut, Network
@@ -63,16 +63,16 @@ class Ttaps:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)}.")
 
     def adapt(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
-        """Return class probabilities before and after every step, shape (N, steps + 1, classes), one image at a time.
+        """Return class probabilities before and after every step, shape (N, steps + 1, classes).
 
         An image's row is a function of the network, the image and its key only. The network is not changed.
         """
-        cut = Cut(network.eval(), self.scope)
-        rows = [self._adapt_one(network, cut, image[None], key) for image, key in zip(images, keys, strict=True)]
-        return torch.stack(rows)
+        network.eval()
+        return each_image(lambda i: self.adapt_one(network, images[i : i + 1], keys[i]), len(images), images.device)
 
-    def _adapt_one(self, network: Network, cut: Cut, image: Tensor, key: int) -> Tensor:
+    def adapt_one(self, network: Network, image: Tensor, key: int) -> Tensor:
         """Algorithm 1. Views do not depend on the weights, so they go through the frozen part all at once."""
+        cut = Cut(network, self.scope)
         plain, views = cut.frozen(image), self._frozen_views(cut, image, key)
 
         def loss(weights: Weights, step: int) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
@@ -57,19 +58,25 @@ def save_model(folder: Path, network: Network, classes: tuple[str, ...], info: d
     write_text(folder / "README.md", card)
 
 
-def load_model(folder: Path, backbone: nn.Module | None = None) -> Model:
-    """Read a model folder; ``backbone`` is needed where the model was trained with one that is not ours."""
-    config = _read_config(folder / CONFIG)
+def load_model(folder: Path, backbone: nn.Module | None = None, features: int | None = None) -> Model:
+    """Read a model folder; ``backbone`` (and its ``features``) as given to :class:`Network` where it is not our own ResNet."""
+    path = folder / CONFIG
+    config = _read_config(path)
     try:
-        model_config = from_dict(ModelConfig, config["model"], where=f"{folder / CONFIG}, model")
-        network = Network(model_config, backbone)
-    except (KeyError, UsageError) as error:
-        raise CheckpointError(f"{folder / CONFIG} does not describe a network: {error}") from error
+        model_config = from_dict(ModelConfig, config["model"], where="model")
+        network = Network(model_config, backbone, features)
+    except (KeyError, TypeError, UsageError) as error:
+        raise CheckpointError(
+            f"{path} does not describe a network ({error}).\nGet or train the model again, or undo what was edited there."
+        ) from error
+    classes = config.get("classes") or [str(index) for index in range(model_config.classes)]
+    if not isinstance(classes, list) or len(classes) != model_config.classes:
+        raise CheckpointError(f"{path} must name {model_config.classes} classes, not {classes!r}.")
     _fill(network, folder / WEIGHTS)
     card = folder / "README.md"
     return Model(
         network=network.eval(),
-        classes=tuple(config.get("classes") or (str(index) for index in range(model_config.classes))),
+        classes=tuple(map(str, classes)),
         name=folder.resolve().name,
         fingerprint=fingerprint(network),
         card=card.read_text() if card.exists() else "",
@@ -87,7 +94,7 @@ def fingerprint(network: nn.Module) -> str:
 
 
 def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().numpy().tobytes()
+    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()  # bytes: numpy has no bfloat16
 
 
 def _read_config(path: Path) -> dict[str, Any]:

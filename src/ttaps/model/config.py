@@ -48,7 +48,12 @@ class ModelConfig:
         for name in ("classes", "prototypes", "projection", "hidden", "width", "groups", "image_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"model.{name} must be at least 1, not {getattr(self, name)}.")
+        if min(self.std) <= 0:
+            raise UsageError(f"model.std must be positive, not {self.std}.")
         if self.depth < 8 or (self.depth - 2) % 6:
             raise UsageError(f"model.depth must be 6n + 2 (8, 14, 20, 26, 32, ...), not {self.depth}.")
-        if self.norm == "group" and self.width % self.groups:
-            raise UsageError(f"model.width ({self.width}) must be a multiple of model.groups ({self.groups}).")
+        for name, used in (("width", self.norm == "group"), ("hidden", self.projector_norm)):
+            if used and getattr(self, name) % self.groups:
+                raise UsageError(
+                    f"model.{name} ({getattr(self, name)}) must be a multiple of model.groups ({self.groups})."
+                )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
@@ -25,15 +26,19 @@ class Cut:
         self.scope = scope
         pieces = network.pieces()
         names = adapted_names(network, scope)
-        owners = [any(name.startswith(f"{piece}.") for name in names) for piece, _ in pieces]
-        first = owners.index(True)
+        homes = [[name for name in names if name.startswith(f"{piece}.")] for piece, _ in pieces]
+        if sum(map(len, homes)) != len(names):
+            raise UsageError(
+                "The backbone's pieces() must go by the names of its parts, so that each weight is in one piece."
+            )
+        first = next(index for index, home in enumerate(homes) if home)
         self.head = nn.Sequential(*(piece for _, piece in pieces[:first]))
-        self.tail = nn.Sequential(*(piece for _, piece in pieces[first:]))
+        # A copy: functional_call swaps weights in and out of the module it calls, and the network is not ours to touch.
+        self.tail = deepcopy(nn.Sequential(*(piece for _, piece in pieces[first:]))).requires_grad_(False)
         self._place = {
             name: f"{index}.{name.removeprefix(f'{piece}.')}"
             for index, (piece, _) in enumerate(pieces[first:])
-            for name in names
-            if name.startswith(f"{piece}.")
+            for name in homes[first + index]
         }
 
     def weights(self) -> dict[str, Tensor]:
@@ -59,14 +64,18 @@ def adapted_names(network: Network, scope: str) -> list[str]:
     if scope == "norm":
         layers = [name for name, module in network.named_modules() if isinstance(module, NORMS)]
         chosen = [name for name in theta if name.rpartition(".")[0] in layers]
-    else:
-        prefixes = _prefixes(network, scope)
-        chosen = [name for name in theta if name.startswith(prefixes)]
-    if not chosen:
+        return _some(chosen, scope)
+    parts = [_some([name for name in theta if name.startswith(prefix)], scope) for prefix in _prefixes(network, scope)]
+    return [name for name in theta if any(name in part for part in parts)]
+
+
+def _some(names: list[str], scope: str) -> list[str]:
+    if not names:
         raise UsageError(
-            f"Scope '{scope}' covers no weight of this network.\nUse one of {', '.join(SCOPES)}, or the name of a part of the backbone."
+            f"Scope '{scope}', or a part of it, covers no weight of this network.\n"
+            f"Use one of {', '.join(SCOPES)}, or the name of a part of the backbone."
         )
-    return chosen
+    return names
 
 
 def _prefixes(network: Network, scope: str) -> tuple[str, ...]:

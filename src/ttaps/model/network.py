@@ -74,7 +74,10 @@ class Network(nn.Module):
 
     def scores(self, z: Tensor) -> Tensor:
         """Return Cᵀz, the cosine of every z with every prototype, shape (N, K)."""
-        return z @ self.prototypes.T
+        with torch.autocast(
+            z.device.type, enabled=False
+        ):  # bfloat16 knows cosines to 0.004, and the codes divide them by ε
+            return z.to(self.prototypes.dtype) @ self.prototypes.T
 
     def forward(self, images: Tensor) -> Tensor:
         """Return class logits h(g(f(x)))."""
@@ -89,7 +92,11 @@ class Network(nn.Module):
 
 def to_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return uint8 pixels as floats in [0, 1]; leave floats alone."""
-    return images.to(dtype).div(255) if images.dtype == torch.uint8 else images.to(dtype)
+    if images.dtype == torch.uint8:
+        return images.to(dtype).div(255)
+    if not images.is_floating_point():
+        raise UsageError(f"Images must be uint8 or float in [0, 1], not {str(images.dtype).removeprefix('torch.')}.")
+    return images.to(dtype)
 
 
 def _norm(config: ModelConfig) -> Norm:

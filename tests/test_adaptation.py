@@ -1,0 +1,171 @@
+"""TTAPS against a literal Algorithm 1, and the promises every method keeps."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import ttaps
+from ttaps.adaptation import Method, Source, Ttaps, make_method
+from ttaps.errors import UsageError
+from ttaps.losses import swapped_prediction
+from ttaps.losses import test_codes as soft_codes
+from ttaps.model import SCOPES, ModelConfig, Network
+from ttaps.model.checkpoint import Model
+from ttaps.model.cut import adapted_names
+
+CLASSES = tuple("abcde")
+QUICK = Ttaps(steps=3, copies=4, lr=0.5)
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    torch.manual_seed(1)
+    return Network(ModelConfig(classes=5, depth=8, width=8, groups=4, prototypes=12, image_size=16)).eval()
+
+
+@pytest.fixture(scope="module")
+def images() -> Tensor:
+    return torch.randint(0, 256, (5, 3, 16, 16), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+
+
+def literal(method: Ttaps, network: Network, image: Tensor, key: int) -> Tensor:
+    """Algorithm 1 as the paper prints it: the whole network, full backward, one step at a time, weights restored afterwards."""
+    saved = copy.deepcopy(network.state_dict())
+    views = method.draw(image, key).view(method.steps, 2, method.copies, *image.shape[1:])
+    moving = [weight for name, weight in network.named_parameters() if name in adapted_names(network, method.scope)]
+    optimiser = torch.optim.SGD(moving, method.lr, method.momentum, weight_decay=method.weight_decay)
+    trace = [network(image).softmax(-1)[0].detach()]
+    for s, t in views:
+        scores_s, scores_t = network.scores(network.project(s)), network.scores(network.project(t))
+        codes_s, codes_t = soft_codes(scores_s, method.epsilon), soft_codes(scores_t, method.epsilon)
+        loss = swapped_prediction(scores_s, scores_t, codes_s, codes_t, method.tau)
+        network.zero_grad()
+        (loss / 2 if method.directions == "mean" else loss).backward()
+        optimiser.step()
+        trace.append(network(image).softmax(-1)[0].detach())
+    network.load_state_dict(saved)
+    network.zero_grad()
+    return torch.stack(trace)
+
+
+@pytest.mark.parametrize("scope", [*SCOPES, "backbone.stage2+projector"])
+def test_equals_literal_algorithm_1_after_every_step(network: Network, images: Tensor, scope: str) -> None:
+    method = replace(QUICK, scope=scope, tau=0.1, epsilon=0.05)
+    got = method.adapt(network, images[:1], [7])[0]
+    want = literal(method, network, images[:1], 7)
+    assert (got - want).abs().max() < 1e-5
+    assert (want[-1] - want[0]).abs().max() > 1e-4  # the steps are large enough to tell right from wrong
+
+
+def test_equals_literal_with_the_authors_momentum_decay_and_mean(network: Network, images: Tensor) -> None:
+    method = replace(QUICK, momentum=0.9, weight_decay=0.01, directions="mean")
+    got = method.adapt(network, images[:1], [7])[0]
+    assert (got - literal(method, network, images[:1], 7)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("method", [replace(QUICK, steps=0), replace(QUICK, lr=0.0)])
+def test_no_steps_or_no_step_size_is_the_source_model(network: Network, images: Tensor, method: Ttaps) -> None:
+    source = Source().adapt(network, images, range(5))
+    trace = method.adapt(network, images, range(5))
+    assert trace.shape == (5, method.steps + 1, 5)
+    assert (trace - source).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("method", [QUICK, Source()])
+def test_order_and_batching_change_nothing(network: Network, images: Tensor, method: Method) -> None:
+    keys = [11, 12, 13, 14, 15]
+    together = method.adapt(network, images, keys)
+    turned = method.adapt(network, images.flip(0), keys[::-1]).flip(0)
+    alone = torch.cat([method.adapt(network, images[i : i + 1], keys[i : i + 1]) for i in range(5)])
+    again = method.adapt(network, images, keys)
+    assert (together - turned).abs().max() < 1e-6
+    assert (together - alone).abs().max() < 1e-6
+    assert torch.equal(together, again)
+
+
+def test_number_of_threads_changes_nothing(network: Network, images: Tensor) -> None:
+    one = QUICK.adapt(network, images, range(5))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        three = QUICK.adapt(network, images, range(5))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(one, three)
+
+
+def test_network_is_bitwise_unchanged(network: Network, images: Tensor) -> None:
+    before = copy.deepcopy(network.state_dict())
+    replace(QUICK, scope="all", lr=1.0, momentum=0.9).adapt(network, images, range(5))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    assert all(weight.requires_grad and weight.grad is None for weight in network.parameters())
+
+
+def test_first_steps_do_not_depend_on_how_many_follow(network: Network, images: Tensor) -> None:
+    short = replace(QUICK, steps=1).adapt(network, images[:2], [1, 2])
+    assert (short - QUICK.adapt(network, images[:2], [1, 2])[:, :2]).abs().max() < 1e-6
+
+
+def test_key_decides_the_views(network: Network, images: Tensor) -> None:
+    twice = images[:1].expand(3, -1, -1, -1)
+    same, other, first = QUICK.adapt(network, twice, [5, 6, 5])
+    assert torch.equal(same, first)
+    assert not torch.equal(same, other)
+
+
+def test_hard_codes_are_the_limit_of_soft_ones(network: Network, images: Tensor) -> None:
+    hard = replace(QUICK, codes="hard").adapt(network, images[:2], [1, 2])
+    sharp = replace(QUICK, epsilon=1e-5).adapt(network, images[:2], [1, 2])
+    assert (hard - sharp).abs().max() < 1e-5
+
+
+def test_nearest_prototype_loss_is_the_mean_cosine_distance() -> None:
+    scores = torch.tensor([[0.1, 0.9], [0.5, -0.2]])
+    assert torch.isclose(Ttaps(objective="nearest").loss(scores), torch.tensor((0.1 + 0.5) / 2))
+
+
+def test_sinkhorn_codes_spread_over_prototypes() -> None:
+    """With equal scores the closed form and the equal partition agree; with a favourite prototype only the latter spreads."""
+    scores = torch.tensor([[0.9, 0.0], [0.9, 0.0]]).repeat(2, 1)
+    free, spread = (Ttaps(codes=codes, epsilon=0.1).loss(scores) for codes in ("soft", "sinkhorn"))
+    assert spread > free + 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"steps": -1}, "steps must be at least 0"),
+        ({"copies": 0}, "copies"),
+        ({"tau": 0.0}, "tau must be positive"),
+        ({"stepz": 3}, "did you mean 'steps'"),
+        ({"codes": "sofd"}, "did you mean 'soft'"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make_method("ttaps", settings)
+
+
+def test_python_interface(network: Network, images: Tensor) -> None:
+    model = Model(network, CLASSES)
+    one = ttaps.adapt(model, images[0], steps=2, copies=2)
+    assert one.label in CLASSES
+    assert one.trace.shape == (3, 5)
+    assert torch.equal(one.probabilities, one.trace[-1])
+    many = ttaps.adapt(model, images, steps=2, copies=2)
+    assert many.labels[0] == one.label
+    assert torch.equal(next(iter(many)).trace, one.trace)
+    floats = ttaps.adapt(model, images[0].float() / 255, steps=0)
+    assert (floats.probabilities - one.source).abs().max() < 1e-6
+    with pytest.raises(UsageError, match="several images"):
+        _ = many.label
+    with pytest.raises(UsageError, match="shape"):
+        ttaps.adapt(model, torch.zeros(3, 8, 8))
+    with pytest.raises(UsageError, match="one key per image"):
+        ttaps.adapt(model, images, keys=[1])
