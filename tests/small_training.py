@@ -1,0 +1,52 @@
+"""A run that can be killed: ``python small_training.py FOLDER PICTURES.npz [SECONDS BETWEEN STEPS]`` trains the tiny network."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ttaps.data import read_npz
+from ttaps.model import ModelConfig
+from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
+from ttaps.training.loop import Run
+from ttaps.training.split import Split
+
+TINY = ModelConfig(classes=4, prototypes=30, projection=16, hidden=32, depth=8, width=4, groups=4, image_size=8)
+
+STARTS = replace(TINY, zero_init=True, classifier_scale=10.0)
+"""The tiny network with the start that gets away from ln K."""
+
+SHORT = TrainConfig(
+    objective="jt+ent",
+    epochs=5,
+    batch=16,
+    sizes=(6, 8),
+    size_until=(0.4, 1.0),
+    average=0.9,
+    checkpoint_minutes=0.002,
+    model=replace(STARTS, norm="batch"),
+    optimiser=OptimiserConfig(name="muon", lr=0.1, nesterov=True, warmup=0.5, decay="linear"),
+    loss=LossConfig(joint_from=1, joint_ramp=1, freeze_prototypes=0.5),
+)
+"""Forty steps that use everything a resumed run must take up: momentum, average, statistics, sizes, ramps."""
+
+
+class Slow(Run):
+    """A run that takes its time, so that there is a moment to kill it in."""
+
+    pause = 0.0
+
+    def step(self, step: int) -> dict[str, torch.Tensor]:
+        time.sleep(self.pause)
+        return super().step(step)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    run = Slow(SHORT, Path(sys.argv[1]), Split.of(read_npz(Path(sys.argv[2]))))
+    run.pause = float(sys.argv[3])
+    run.train()
