@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ttaps.errors import TtapsError
@@ -20,9 +21,18 @@ def replacing(path: Path) -> Iterator[Path]:
         _to_disk(scratch)
         scratch.replace(path)
     except OSError as error:
-        raise TtapsError(f"Cannot write {path}: {error.strerror or error}.\nNothing already there was changed.") from error
+        raise cannot_write(path, error) from error
     finally:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):  # nothing to remove, or no folder to hold it
+            scratch.unlink()
+
+
+def cannot_write(path: Path, error: OSError) -> TtapsError:
+    """Return what to tell a user whose disk is full or whose folder is closed."""
+    remedy = "Make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Get the right to write there"
+    return TtapsError(
+        f"Cannot write {path}: {error.strerror or error}.\n{remedy}, or choose another folder; nothing already written was changed."
+    )
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -1,0 +1,103 @@
+"""Files are whole or not there, whatever goes wrong in the middle."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from ttaps.errors import TtapsError
+from ttaps.files import replacing, write_bytes, write_text
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "result.txt"
+    path.write_text("old")
+    return path
+
+
+def test_content_is_replaced(old: Path) -> None:
+    write_text(old, "new é")
+    assert old.read_bytes() == "new é".encode()
+    assert names(old.parent) == ["result.txt"]
+
+
+def test_folders_are_made(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "a" / "b" / "c.bin", b"\0\1")
+    assert (tmp_path / "a" / "b" / "c.bin").read_bytes() == b"\0\1"
+
+
+def test_the_old_content_is_there_until_the_end(old: Path) -> None:
+    with replacing(old) as scratch:
+        scratch.write_text("half")
+        assert old.read_text() == "old"
+        scratch.write_text("new")
+    assert old.read_text() == "new"
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_an_exception_in_the_middle_keeps_the_old_content(old: Path, failure: BaseException) -> None:
+    def interrupted() -> NoReturn:
+        with replacing(old) as scratch:
+            scratch.write_text("half")
+            raise failure
+
+    with pytest.raises(type(failure)):
+        interrupted()
+    assert old.read_text() == "old"
+    assert names(old.parent) == ["result.txt"]
+
+
+@pytest.mark.parametrize("where", ["write", "fsync", "rename"])
+def test_a_full_disk_keeps_the_old_content(old: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def half(path: Path, content: bytes) -> NoReturn:
+        with path.open("wb") as file:
+            file.write(content[:3])
+        full()
+
+    if where == "write":
+        monkeypatch.setattr(Path, "write_bytes", half)
+    elif where == "fsync":
+        monkeypatch.setattr(os, "fsync", full)
+    else:
+        monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(
+        TtapsError, match=r"result.txt: No space left on device.\nMake room there, or choose another folder"
+    ):
+        write_text(old, "new content")
+    assert old.read_text() == "old"
+    assert names(old.parent) == ["result.txt"]
+
+
+def test_no_permission(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "write_bytes", forbidden)
+    with pytest.raises(TtapsError, match=r"Permission denied.\nGet the right to write there, or choose another folder"):
+        write_text(old, "new")
+    assert old.read_text() == "old"
+
+
+def test_a_path_below_a_file(old: Path) -> None:
+    with pytest.raises(TtapsError, match=r"Cannot write .*result.txt/below/this: (Not a directory|File exists)"):
+        write_text(old / "below" / "this", "new")
+    assert old.read_text() == "old"
+
+
+def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "inside").mkdir(parents=True)
+    with pytest.raises(TtapsError, match=r"Cannot write .*folder: Is a directory"):
+        write_text(tmp_path / "folder", "new")
+    assert names(tmp_path) == ["folder"]
