@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from operator import index
 
 import torch
 
@@ -13,7 +14,8 @@ def key(*parts: str | int) -> int:
     >>> key(0, "cifar10-c", "fog", 5, 17) == key(0, "cifar10-c", "fog", 5, 17)
     True
     """
-    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
+    # index: numpy's integers are numbers like any other
+    text = "\x1f".join(f"str:{part}" if isinstance(part, str) else f"int:{index(part)}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
