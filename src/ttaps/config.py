@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import tomllib
 import types
 from collections.abc import Mapping
@@ -30,9 +31,9 @@ def from_dict(kind: type[T], values: Mapping[str, Any], where: str, base: T | No
 
 
 def nearest(word: str, known: Mapping[str, Any] | list[str]) -> str:
-    """Return a hint like ``; did you mean 'epochs'?``, or the choices where none is near."""
+    """Return a hint like `` (did you mean 'epochs'?)``, or the choices where none is near."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean '{near[0]}'?" if near else f"; known are {', '.join(known)}"
+    return f" (did you mean '{near[0]}'?)" if near else f" (known are {', '.join(known)})"
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def _toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def _convert(hint: Any, value: Any, where: str, base: Any) -> Any:

@@ -99,8 +99,21 @@ class TrainConfig:
     """The loss."""
 
     def __post_init__(self) -> None:
-        if self.epochs <= 0 or self.batch < 1:
-            raise UsageError(f"epochs and batch must be positive, not {self.epochs} and {self.batch}.")
+        for name, value in (
+            ("epochs", self.epochs),
+            ("batch", self.batch),
+            ("validate_every", self.validate_every),
+            ("sizes", min(self.sizes, default=0)),
+            ("optimiser.lr", self.optimiser.lr),
+            ("optimiser.muon_lr", self.optimiser.muon_lr),
+            ("loss.epsilon", self.loss.epsilon),
+            ("loss.tau", self.loss.tau),
+        ):
+            if not value > 0:
+                raise UsageError(f"{name} must be positive, not {value}.")
+        for name, value in (("average", self.average), ("optimiser.momentum", self.optimiser.momentum)):
+            if not 0 <= value < 1:
+                raise UsageError(f"{name} must be at least 0 and less than 1, not {value}.")
         if (
             len(self.sizes) != len(self.size_until)
             or list(self.size_until) != sorted(self.size_until)

@@ -1,0 +1,136 @@
+"""Settings to text and back, and what is said about a setting that cannot be."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttaps.config import from_dict, read_toml, to_toml
+from ttaps.errors import UsageError
+from ttaps.model import ModelConfig
+from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
+
+CHANGED = TrainConfig(
+    objective="jt",
+    data='C:\\my "pictures"\n\tété 🐸',
+    epochs=2.5,
+    sizes=(16, 24, 32),
+    size_until=(0.25, 0.5, 1.0),
+    stop_on_trouble=False,
+    model=ModelConfig(norm="batch", mean=(0.1, 0.2, 0.3), zero_init=True),
+    optimiser=OptimiserConfig(name="muon", lr=1e-5, weight_decay=1e-16, nesterov=True),
+    loss=LossConfig(crop_scale=(0.5, 1.0), directions="mean"),
+)
+
+
+@pytest.mark.parametrize("config", [TrainConfig(), CHANGED], ids=["default", "changed"])
+def test_toml_brings_every_setting_back(config: TrainConfig) -> None:
+    assert from_dict(TrainConfig, tomllib.loads(to_toml(config)), where="test") == config
+
+
+def test_what_is_not_given_keeps_its_value() -> None:
+    changed = from_dict(TrainConfig, {"loss": {"tau": 0.2}}, where="test", base=CHANGED)
+    assert changed == replace(CHANGED, loss=replace(CHANGED.loss, tau=0.2))
+    assert from_dict(TrainConfig, {"loss": {"tau": 0.2}}, where="test").loss == LossConfig(tau=0.2)
+
+
+def test_whole_numbers_may_stand_for_floats() -> None:
+    epochs = from_dict(TrainConfig, {"epochs": 3}, where="test").epochs
+    assert (epochs, type(epochs)) == (3.0, float)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"epoch": 3}, r"^my.toml: unknown key 'epoch' \(did you mean 'epochs'\?\)\.$"),
+        ({"model": {"protoypes": 3}}, r"^my.toml: model: unknown key 'protoypes' \(did you mean 'prototypes'\?\)\.$"),
+        ({"xyz": 3}, r"unknown key 'xyz' \(known are objective, data, epochs"),
+        ({"objective": "jt+net"}, r"objective is 'jt\+net' \(did you mean 'jt\+ent'\?\)\.$"),
+        ({"objective": 3}, r"objective is 3 \(known are baseline, jt, jt\+ent\)\.$"),
+        ({"batch": "many"}, r"batch must be int, not 'many'"),
+        ({"batch": 1.5}, r"batch must be int, not 1.5"),
+        ({"batch": True}, r"batch must be int, not True"),
+        ({"epochs": True}, r"epochs must be float, not True"),
+        ({"compile": 1}, r"compile must be bool, not 1"),
+        ({"model": 3}, r"model must be a table of settings, not 3"),
+        ({"sizes": 32}, r"sizes must be a list, not 32"),
+        ({"sizes": ["32"]}, r"sizes must be int, not '32'"),
+        ({"loss": {"crop_scale": [0.1, 0.5, 1.0]}}, r"loss: crop_scale must have 2 values, not 3"),
+    ],
+)
+def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        from_dict(TrainConfig, values, where="my.toml")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"epochs": 0}, r"epochs must be positive, not 0"),
+        ({"epochs": float("nan")}, r"epochs must be positive, not nan"),
+        ({"batch": -1}, r"batch must be positive, not -1"),
+        ({"validate_every": 0}, r"validate_every must be positive"),
+        ({"average": 1.0}, r"average must be at least 0 and less than 1, not 1.0"),
+        ({"optimiser": {"lr": -0.1}}, r"optimiser.lr must be positive, not -0.1"),
+        ({"optimiser": {"momentum": 1.5}}, r"optimiser.momentum must be at least 0 and less than 1"),
+        ({"loss": {"epsilon": 0}}, r"loss.epsilon must be positive"),
+        ({"loss": {"tau": 0}}, r"loss.tau must be positive"),
+        ({"sizes": [], "size_until": []}, r"sizes must be positive"),
+        ({"sizes": [16, 32]}, r"sizes and size_until must be equally long"),
+        ({"sizes": [16, 32], "size_until": [0.5, 0.9]}, r"size_until must rise to 1"),
+        ({"sizes": [16, 24, 32], "size_until": [0.5, 0.2, 1]}, r"size_until must rise to 1"),
+    ],
+)
+def test_impossible_runs_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        from_dict(TrainConfig, values, where="my.toml")
+
+
+def test_optional_settings() -> None:
+    @dataclass(frozen=True)
+    class Settings:
+        limit: int | None = 5
+
+    globals()["Settings"] = Settings
+    assert from_dict(Settings, {"limit": None}, where="test").limit is None
+    assert from_dict(Settings, {"limit": 3}, where="test").limit == 3
+    with pytest.raises(UsageError, match="limit must be int"):
+        from_dict(Settings, {"limit": "3"}, where="test")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"epochs = ", r"is not valid TOML"), (b"\xff\xfe", r"is not valid TOML"), (None, r"There is no config")],
+)
+def test_files_that_are_no_toml(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "my.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        read_toml(path)
+
+
+def test_a_folder_is_no_toml(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Cannot read .*: Is a directory"):
+        read_toml(tmp_path)
+
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+PRESETS = sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.toml"))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_the_run_its_name_says(name: str) -> None:
+    config = from_dict(TrainConfig, read_toml(CONFIGS / f"{name}.toml"), where=name)
+    if "-" in name:
+        assert name.rpartition("/")[2] == f"{config.objective}-{config.data}"
+        assert config.model.classes == (100 if config.data == "cifar100" else 10)
+    if name.startswith("paper/"):
+        lr = 0.1 if config.objective == "baseline" else 0.5
+        assert (config.epochs, config.batch, config.optimiser) == (300, 256, OptimiserConfig(lr=lr))
+        assert config.loss == LossConfig()
+        assert replace(config.model, classes=10, mean=ModelConfig.mean, std=ModelConfig.std) == ModelConfig()
