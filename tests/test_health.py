@@ -1,0 +1,130 @@
+"""Runs that really go wrong are stopped with the reason in plain words; runs that go well are left alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from small_training import STARTS, TINY
+from ttaps.data import ImageSet
+from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
+from ttaps.training.health import Health, Trouble
+from ttaps.training.loop import Run
+from ttaps.training.split import Split
+
+STUCK = TrainConfig(
+    objective="jt",
+    epochs=100,
+    batch=16,
+    sizes=(8,),
+    validate_every=1000,
+    checkpoint_minutes=1000,
+    model=TINY,
+    optimiser=OptimiserConfig(lr=0.05, warmup=1),
+)
+"""The paper's loss with GroupNorm, plain SGD and no special start: all z become alike within 80 steps."""
+
+LIVELY = replace(
+    STUCK, objective="jt+ent", model=STARTS, optimiser=OptimiserConfig(name="muon", lr=0.1, muon_lr=0.05, warmup=1)
+)
+"""The same with a start that works: passes ln K at about step 80 and leaves it by step 150."""
+
+
+def run(config: TrainConfig, folder: Path, textures: ImageSet, window: int | None = None) -> Run:
+    """Return a run whose health is watched over ``window`` steps (as many as usual unless given)."""
+    made = Run(config, folder, Split.of(textures))
+    if window:
+        made.health = Health(config.model.prototypes, config.model.classes, window)
+    return made
+
+
+def rows(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_collapsed_run_is_stopped_and_a_lively_one_is_not(textures: ImageSet, tmp_path: Path) -> None:
+    with pytest.raises(Trouble, match=r"SwAV loss has sat at ln K = 3.401 .*\nTry --loss.joint-from 1") as trouble:
+        run(STUCK, tmp_path / "stuck", textures).train()
+    assert trouble.value.exit_code == 1
+    stuck = rows(tmp_path / "stuck")
+    assert 300 <= stuck[-1]["step"] <= 400  # a few hundred steps
+    assert abs(stuck[-1]["swav"] - math.log(30)) < 1e-4
+
+    steps = int(stuck[-1]["step"]) + 10
+    run(replace(LIVELY, epochs=steps / 8), tmp_path / "lively", textures).train()
+    lively = [row for row in rows(tmp_path / "lively") if "swav" in row]
+    assert sum(row["swav"] for row in lively[-3:]) / 3 < math.log(30) - 0.03
+    assert any("--loss.joint-from" in line for line in str(trouble.value).splitlines())
+
+
+def test_a_run_told_to_goes_on(textures: ImageSet, tmp_path: Path) -> None:
+    config = replace(STUCK, epochs=2, optimiser=OptimiserConfig(lr=1e30, warmup=0), stop_on_trouble=False)
+    run(config, tmp_path, textures).train()
+    assert rows(tmp_path)[-1]["step"] == 16
+
+
+@pytest.mark.parametrize("objective", ["baseline", "jt"])
+def test_a_loss_that_is_no_number_stops_the_run(
+    objective: Literal["baseline", "jt"], textures: ImageSet, tmp_path: Path
+) -> None:
+    config = replace(LIVELY, objective=objective, optimiser=OptimiserConfig(lr=1e30, warmup=0))
+    with pytest.raises(
+        Trouble, match=r"The loss is (nan|inf) at step \d: training has diverged.\nTry a lower learning rate"
+    ):
+        run(config, tmp_path, textures).train()
+
+
+@pytest.mark.parametrize("objective", ["baseline", "jt"])
+def test_an_exploding_loss_stops_the_run(
+    objective: Literal["baseline", "jt"], textures: ImageSet, tmp_path: Path
+) -> None:
+    config = replace(STUCK, objective=objective, optimiser=OptimiserConfig(lr=2000.0, warmup=0))
+    with pytest.raises(Trouble, match=r"The loss exploded to .* at step \d\d; .*\nTry a lower learning rate"):
+        run(config, tmp_path, textures).train()
+
+
+def test_dead_prototypes_stop_the_run(textures: ImageSet, tmp_path: Path) -> None:
+    """Without Sinkhorn nothing shares the images out, and all of them run to one prototype: the trivial solution."""
+    config = replace(STUCK, optimiser=OptimiserConfig(lr=0.1, warmup=0), loss=LossConfig(sinkhorn_iterations=0))
+    with pytest.raises(Trouble, match=r"Dead prototypes: only [12] of 30 .*\nTry --loss.sinkhorn-iterations 3"):
+        run(config, tmp_path, textures, window=40).train()
+
+
+def parts(swav: float, loss: float = 7.0, used: Tensor | None = None) -> dict[str, Tensor]:
+    every = torch.arange(30) if used is None else used
+    return {"loss": torch.tensor(loss), "swav": torch.tensor(swav), "used": every}
+
+
+def watch(health: Health, run: list[dict[str, Tensor]], warm: bool = True) -> None:
+    for step, look in enumerate(run):
+        health.look(step, look, warm)
+
+
+def test_a_few_jumps_do_not_hide_a_collapse() -> None:
+    with pytest.raises(Trouble, match="Collapsed"):
+        watch(Health(30, 4, window=100), [parts(math.log(30) + 0.5 * (step % 20 == 0)) for step in range(100)])
+
+
+def test_passing_by_ln_k_is_no_collapse() -> None:
+    watch(Health(30, 4), [parts(math.log(30) + 0.02 - 0.00002 * step) for step in range(2_000)])
+
+
+def test_standing_still_before_it_counts_is_no_collapse() -> None:
+    watch(Health(30, 4), [parts(math.log(30), used=torch.zeros(16).long())] * 1_000, warm=False)
+
+
+def test_one_spike_is_no_explosion() -> None:
+    watch(Health(30, 4), [parts(3.0, loss=1e4 if step in (0, 50) else 7.0) for step in range(100)])
+
+
+def test_a_tenth_of_the_prototypes_alive_is_enough() -> None:
+    watch(Health(30, 4, window=50), [parts(3.0, used=torch.tensor([step % 3])) for step in range(1_000)])
+    with pytest.raises(Trouble, match="only 2 of 30"):
+        watch(Health(30, 4, window=50), [parts(3.0, used=torch.tensor([step % 2])) for step in range(1_000)])
