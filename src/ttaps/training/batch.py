@@ -30,7 +30,8 @@ class Batch:
         """Return one view of every image, drawn for this step and ``name``."""
         draw = generator(self.seed, "views", name, self.step)
         parameters = kind.sample(self.total or len(self.images), self.images.shape[-1], draw)
-        return kind.apply(self.images, parameters[self.rows or slice(None)], self.size)
+        with torch.autocast(self.images.device.type, enabled=False):  # pictures stay exact under mixed precision
+            return kind.apply(self.images, parameters[self.rows or slice(None)], self.size)
 
 
 def epoch_order(images: int, seed: int, epoch: int) -> Tensor:

@@ -63,7 +63,8 @@ class Run:
                 began = time.monotonic()
                 parts = self.step(step)
                 self.watch(step, parts, progress, task, time.monotonic() - began)
-                if time.monotonic() - saved > 60 * self.config.checkpoint_minutes:
+                due = time.monotonic() - saved > 60 * self.config.checkpoint_minutes
+                if due and step + 1 < self.schedule.steps:  # a state with all steps done says that the run is finished
                     self.save(step + 1)
                     saved = time.monotonic()
         self.finish()
@@ -127,13 +128,13 @@ class Run:
         network.renormalise_prototypes()
         return network
 
-    def save(self, step: int) -> None:
-        """Write where the run stands, and the model so far."""
+    def save(self, step: int, measured: dict[str, float] | None = None) -> None:
+        """Write the model so far, then where the run stands: a kill between the two repeats some steps and loses nothing."""
+        self.save_model(step, measured or {})
         groups = {"weights": self.network.state_dict(), "momentum": self.optimiser.momentum}
         if self.average:
             groups["average"] = self.average.weights
         save_state(self.folder, State(step, groups))
-        self.save_model(step, {})
 
     def save_model(self, step: int, measured: dict[str, float]) -> None:
         """Write the model folder of design: weights, config, card."""
@@ -172,8 +173,7 @@ class Run:
             {"validation_accuracy": self.validate(self.config.model.image_size)} if len(self.split.validation) else {}
         )
         log_metrics(self.folder, {"step": self.schedule.steps, **measured})
-        self.save_model(self.schedule.steps, measured)
-        self.save(self.schedule.steps)
+        self.save(self.schedule.steps, measured)
 
 
 def initial_network(config: TrainConfig) -> Network:

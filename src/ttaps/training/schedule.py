@@ -28,7 +28,7 @@ class Schedule:
         """Factor on the base learning rate: linear warm-up, then cosine or linear decay to zero."""
         warmup = min(self.config.optimiser.warmup * self.epoch_steps, self.steps)
         if step < warmup:
-            return (step + 1) / warmup
+            return min(1.0, (step + 1) / warmup)
         left = 1 - (step - warmup) / max(1, self.steps - warmup)
         return left if self.config.optimiser.decay == "linear" else (1 - math.cos(math.pi * left)) / 2
 

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ttaps.errors import CheckpointError
-from ttaps.files import write_bytes, write_text
+from ttaps.files import cannot_write, write_bytes, write_text
 
 STATE = "resume.safetensors"
 METRICS = "metrics.jsonl"
@@ -62,5 +62,9 @@ def rewind_metrics(folder: Path, step: int) -> None:
 
 def log_metrics(folder: Path, row: dict[str, float | int]) -> None:
     """Append one row."""
-    with (folder / METRICS).open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    path = folder / METRICS
+    try:
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    except OSError as error:
+        raise cannot_write(path, error) from error
