@@ -119,6 +119,46 @@ def test_key_decides_the_views(network: Network, images: Tensor) -> None:
     assert not torch.equal(same, other)
 
 
+def test_pool_of_all_views_taken_in_one_step_is_the_paper(network: Network, images: Tensor) -> None:
+    """One step over a pool takes all its views once, in some order: pairs differ, but not the set of views."""
+    method = replace(QUICK, steps=1, pool=8, objective="nearest")
+    fresh = replace(method, pool=0).adapt(network, images[:2], [1, 2])
+    assert (method.adapt(network, images[:2], [1, 2]) - fresh).abs().max() < 1e-6
+
+
+def test_pool_pairs_are_different_views_of_the_pool() -> None:
+    pairs = Ttaps(steps=50, copies=3, pool=10).pairs(4)
+    assert pairs.shape == (50, 6)
+    assert all(len(set(row)) == 6 for row in pairs.tolist())
+    assert set(pairs.flatten().tolist()) == set(range(10))
+
+
+def test_sure_images_are_left_alone_and_others_are_not(network: Network, images: Tensor) -> None:
+    full = QUICK.adapt(network, images, range(5))
+    bound = float(full[:, 0].max(-1).values.median())
+    part = replace(QUICK, sure=bound).adapt(network, images, range(5))
+    for row, whole in zip(part, full, strict=True):
+        expected = whole[:1].expand_as(whole) if whole[0].max() >= bound else whole
+        assert torch.equal(row, expected)
+
+
+def test_settled_stops_where_the_label_stayed_and_rose(network: Network, images: Tensor) -> None:
+    full = replace(QUICK, steps=6, tau=0.1, epsilon=0.05).adapt(network, images, range(5))
+    part = replace(QUICK, steps=6, tau=0.1, epsilon=0.05, settled=2).adapt(network, images, range(5))
+    stops = []
+    for row, whole in zip(part, full, strict=True):
+        label, top = whole.argmax(-1), whole.max(-1).values
+        quiet = [
+            s
+            for s in range(2, 7)
+            if len(set(label[s - 2 : s + 1].tolist())) == 1 and top[s - 2] <= top[s - 1] <= top[s]
+        ]
+        stop = quiet[0] if quiet else 6
+        assert torch.equal(row, torch.cat([whole[: stop + 1], whole[stop : stop + 1].expand(6 - stop, -1)]))
+        stops.append(stop)
+    assert min(stops) < 6  # the rule was met by some image, so the test can fail
+
+
 def test_hard_codes_are_the_limit_of_soft_ones(network: Network, images: Tensor) -> None:
     hard = replace(QUICK, codes="hard").adapt(network, images[:2], [1, 2])
     sharp = replace(QUICK, epsilon=1e-5).adapt(network, images[:2], [1, 2])
@@ -142,6 +182,7 @@ def test_sinkhorn_codes_spread_over_prototypes() -> None:
     [
         ({"steps": -1}, "steps must be at least 0"),
         ({"copies": 0}, "copies"),
+        ({"pool": 10}, "pool must be 0 or at least twice the copies"),
         ({"tau": 0.0}, "tau must be positive"),
         ({"stepz": 3}, "did you mean 'steps'"),
         ({"codes": "sofd"}, "did you mean 'soft'"),
