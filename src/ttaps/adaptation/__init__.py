@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor
 
 from ttaps.adaptation.result import Result
+from ttaps.adaptation.settings import SETTINGS
 from ttaps.adaptation.source import Source
 from ttaps.adaptation.ttaps import Ttaps
 from ttaps.config import from_dict, nearest
@@ -33,10 +34,14 @@ METHODS: dict[str, type[Method]] = {"source": Source, "ttaps": Ttaps}
 
 
 def make_method(name: str, settings: dict[str, Any] | None = None) -> Method:
-    """Return a method by name, with settings other than its defaults."""
-    if name not in METHODS:
-        raise UsageError(f"Unknown method '{name}'{nearest(name, METHODS)}.")
-    return from_dict(METHODS[name], settings or {}, where=name)
+    """Return a method by name (``ttaps``, or ``ttaps:fast`` for its settings of that name), with further settings on top."""
+    method, _, named = name.partition(":")
+    if method not in METHODS:
+        raise UsageError(f"Unknown method '{method}'{nearest(method, METHODS)}.")
+    known = SETTINGS.get(method, {})
+    if named and named not in known:
+        raise UsageError(f"Method '{method}' has no settings called '{named}'{nearest(named, known)}.")
+    return from_dict(METHODS[method], known.get(named, {}) | (settings or {}), where=method)
 
 
 __all__ = ["METHODS", "Method", "Result", "Source", "Ttaps", "make_method"]

@@ -18,6 +18,7 @@ COMMANDS = {
     "evaluate": "accuracy before and after adaptation on a data set, stored row by row",
     "train": "train a model that can adapt (baseline, jt, jt+ent)",
     "data": "get, build and check data sets",
+    "bench": "how fast adaptation, views and training are here, as ratios",
     "info": "what a model is, and what it can do",
 }
 

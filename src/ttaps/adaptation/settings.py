@@ -1,0 +1,12 @@
+"""Named settings: ``ttaps:fast`` is method ``ttaps`` with the settings called ``fast``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "ttaps": {
+        "paper": {},  # as printed: the defaults
+        "fast": {"pool": 32, "copies": 16, "scope": "last_block", "sure": 0.9},
+    }
+}
