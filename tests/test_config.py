@@ -90,16 +90,16 @@ def test_impossible_runs_are_refused(values: dict[str, Any], message: str) -> No
         from_dict(TrainConfig, values, where="my.toml")
 
 
-def test_optional_settings() -> None:
-    @dataclass(frozen=True)
-    class Settings:
-        limit: int | None = 5
+@dataclass(frozen=True)
+class Optional:
+    limit: int | None = 5
 
-    globals()["Settings"] = Settings
-    assert from_dict(Settings, {"limit": None}, where="test").limit is None
-    assert from_dict(Settings, {"limit": 3}, where="test").limit == 3
+
+def test_optional_settings() -> None:
+    assert from_dict(Optional, {"limit": None}, where="test").limit is None
+    assert from_dict(Optional, {"limit": 3}, where="test").limit == 3
     with pytest.raises(UsageError, match="limit must be int"):
-        from_dict(Settings, {"limit": "3"}, where="test")
+        from_dict(Optional, {"limit": "3"}, where="test")
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,6 @@ def test_a_collapsed_run_is_stopped_and_a_lively_one_is_not(textures: ImageSet, 
     run(replace(LIVELY, epochs=steps / 8), tmp_path / "lively", textures).train()
     lively = [row for row in rows(tmp_path / "lively") if "swav" in row]
     assert sum(row["swav"] for row in lively[-3:]) / 3 < math.log(30) - 0.03
-    assert any("--loss.joint-from" in line for line in str(trouble.value).splitlines())
 
 
 def test_a_run_told_to_goes_on(textures: ImageSet, tmp_path: Path) -> None:
