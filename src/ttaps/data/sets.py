@@ -26,15 +26,15 @@ def load_set(
 ) -> ImageSet:
     """Load a set by name: cifar10, cifar100, cifar10-c, cifar100-c, sample, an image folder or an ``.npz`` file.
 
-    ``split`` is for CIFAR, ``corruption`` and ``severity`` for the corrupted sets, ``size`` for image folders.
+    ``split`` is for CIFAR and the sample, ``corruption`` and ``severity`` for the corrupted sets, ``size`` for image folders.
     """
     folder = data_root(root)
     if name in FOLDERS:
         return read_cifar_c(folder, name, _wanted(name, corruption), severity)
     if name == "sample":
-        from ttaps.data.sample import read_sample
+        from ttaps.data.sample import read_sample, read_sample_train
 
-        return read_sample(corruption)
+        return read_sample_train() if split == "train" else read_sample(corruption)
     if corruption is not None:
         raise UsageError(
             f"{name} has no corruption {corruption!r}.\nCorrupted images are in: {', '.join(FOLDERS)}, sample."
