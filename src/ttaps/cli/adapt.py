@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import tyro
 
-from ttaps.adaptation import METHODS, Method, Result
-from ttaps.api import adapt, load
-from ttaps.cli.options import parse, peek, pick_device, print_json, use_threads
+from ttaps.adaptation import METHODS, Method, Result, Ttaps
+from ttaps.api import adapt, content_key, load
+from ttaps.cli.options import ModelName, parse, peek, pick_device, print_json, use_threads
 from ttaps.config import nearest
 from ttaps.data import read_image
 from ttaps.errors import UsageError
+from ttaps.keys import key
 from ttaps.model.checkpoint import Model
 from ttaps.progress import bar, say
+from ttaps.report.pictures import adaptation_figure
+from ttaps.report.style import check_figure
 
 
 @dataclass(frozen=True)
 class Adapt:
     """Adapt a model to each picture by itself and print its label before and after. The model is not changed."""
 
-    model: tyro.conf.Positional[str]
+    model: ModelName
     """An embedded model (cifar10) or a run folder."""
-    images: tyro.conf.Positional[tuple[Path, ...]]
+    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE...")]
     """Picture files, of any size."""
     method: str = "ttaps"
     """How to adapt; its own settings are the options below."""
@@ -54,6 +57,8 @@ def run(arguments: list[str]) -> None:
     options = parse(kind, "adapt", arguments)
     if not options.images:
         raise UsageError("Give at least one picture.")
+    if options.figure:
+        check_figure(options.figure)
     use_threads(options.threads)
     model = load(options.model)
     model.network.to(pick_device(options.device))
@@ -61,9 +66,7 @@ def run(arguments: list[str]) -> None:
     results = _adapt_all(model, pictures, options.settings, options.seed)
     _print(options.images, results, options.json)
     if options.figure:
-        from ttaps.report.pictures import adaptation_figure
-
-        views = _some_views(options.settings, pictures)
+        views = [_some_views(options.settings, picture, options.seed) for picture in pictures]
         adaptation_figure(options.figure, [path.name for path in options.images], pictures, views, results)
         say(f"Wrote {options.figure}.")
 
@@ -85,10 +88,11 @@ def _adapt_all(model: Model, pictures: list[torch.Tensor], method: Method, seed:
     return results
 
 
-def _some_views(method: Method, pictures: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return a few views of each picture, where the method makes any."""
-    draw = getattr(method, "draw", None)
-    return [draw(picture[None], 0)[:8] if draw else picture[None].float() / 255 for picture in pictures]
+def _some_views(method: Method, picture: torch.Tensor, seed: int) -> torch.Tensor:
+    """Return the first views of a picture that the method adapted to; none where it makes none."""
+    if not isinstance(method, Ttaps) or method.steps == 0:
+        return picture[None][:0]
+    return method.draw(picture[None], key(seed, content_key(picture)))[:8]
 
 
 def _print(paths: tuple[Path, ...], results: list[Result], as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Annotated
 
 import tyro
 
@@ -16,7 +17,7 @@ from ttaps.cli.options import parse, print_json
 class Info:
     """Say what a model is and what it can do; without a model, list the embedded ones."""
 
-    model: tyro.conf.Positional[str | None] = None
+    model: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = None
     """An embedded model (cifar10) or a run folder."""
     json: bool = False
     """Print for machines."""

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -14,6 +14,7 @@ from ttaps.config import nearest
 from ttaps.errors import UsageError
 
 T = TypeVar("T")
+ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 PRESETS = (
     Path(__file__).parents[1] / "configs",
     Path(__file__).parents[3] / "configs",
@@ -80,3 +81,22 @@ def print_json(value: Any) -> None:
     """Print for machines."""
     json.dump(value, sys.stdout, indent=1)
     print()
+
+
+def listed(text: str) -> list[str]:
+    """Return the parts of ``a,b,c``."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], rule_before_last: bool = False) -> str:
+    """Write a table in plain text: the first column to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (head, *rows)
+    ]
+    rule = "-" * len(lines[0])
+    return "\n".join([lines[0], rule, *lines[1:-1], *([rule] if rule_before_last else []), lines[-1]])

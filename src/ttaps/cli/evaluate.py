@@ -1,0 +1,193 @@
+"""``ttaps evaluate``."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ttaps.adaptation import METHODS, Method, make_method
+from ttaps.api import load
+from ttaps.cli.options import ModelName, listed, parse, pick_device, table, use_threads
+from ttaps.config import nearest
+from ttaps.errors import UsageError
+from ttaps.evaluate import Experiment, Shard, Store, Summary, evaluate, open_benchmark, over_seeds, summarise, to_json
+from ttaps.evaluate.summary import Accuracy, Difference
+from ttaps.progress import say
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure accuracy before and after adaptation. Killed at any moment, the same command goes on where it was."""
+
+    model: ModelName
+    """An embedded model (cifar10) or a run folder."""
+    data: str = "sample"
+    """sample (in the package), cifar10, cifar100, these with -c (corrupted) or -val-c, a folder of class folders, or an .npz file."""
+    methods: str = "source,ttaps"
+    """Methods, with commas between."""
+    severity: str = ""
+    """Severities 1 to 5 of a corrupted set, with commas between; 5 if empty."""
+    corruptions: str = ""
+    """Only these, with commas between; all of the paper's if empty."""
+    limit: int | None = None
+    """Images per corruption; all if not given. They are shuffled with classes in turn, the same ones each time."""
+    seeds: str = "0"
+    """Seeds of the views, with commas between."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """A setting of a method, like ttaps.lr=0.3 or ttaps.views.flip=0; may be given several times."""
+    out: Path | None = None
+    """Folder of the results; results/MODEL-DATA if not given."""
+    shard: str | None = None
+    """Only part i/n of the work, like 1/4; all parts may write to the same folder."""
+    json: bool = False
+    """Print for machines."""
+    data_root: Path | None = None
+    """Folder of the data sets; else $TTAPS_DATA, else ./data."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    threads: int | None = None
+    """Threads torch may use on a CPU."""
+
+
+def run(arguments: list[str]) -> None:
+    """Evaluate, then print what the rows say."""
+    options = parse(Evaluate, "evaluate", arguments)
+    methods = chosen_methods(listed(options.methods), options.set)
+    seeds = numbers(options.seeds, "--seeds")
+    shard = Shard.parse(options.shard) if options.shard else Shard.of_rank()
+    use_threads(options.threads)
+    device = pick_device(options.device)
+    model = load(options.model)
+    data = open_benchmark(
+        options.data,
+        options.data_root,
+        corruptions=listed(options.corruptions),
+        severities=numbers(options.severity, "--severity") if options.severity else (),
+        size=model.network.config.image_size,
+    )
+    model.network.to(device)
+    folder = options.out or Path("results") / f"{model.name}-{data.name}"
+    experiments = evaluate(model, data, methods, seeds, folder=folder, limit=options.limit, shard=shard)
+    with Store(folder, write=False) as store:
+        summaries = [summarise(store, number) for number in experiments]
+    print(to_json(summaries) if options.json else show(summaries, len(seeds)))
+    say(f"Every image's result is in {folder}.")
+
+
+def chosen_methods(names: Sequence[str], settings: Sequence[str]) -> list[Method]:
+    """Return methods with the settings given for them."""
+    if not names:
+        raise UsageError(f"--methods names no method; known are {', '.join(METHODS)}.")
+    wanted: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for assignment in settings:
+        method, path, value = parse_setting(assignment)
+        if method not in wanted:
+            raise UsageError(f"--set {assignment}: no method '{method}' is evaluated{nearest(method, wanted)}.")
+        put(wanted[method], path, value)
+    return [make_method(name, own) for name, own in wanted.items()]
+
+
+def parse_setting(assignment: str) -> tuple[str, list[str], Any]:
+    """Take METHOD.NAME=VALUE apart; the value is written as in TOML, and a bare word is a string."""
+    name, equals, text = assignment.partition("=")
+    method, *path = (part.strip().replace("-", "_") for part in name.split("."))
+    if not equals or not path or not all(path):
+        raise UsageError(f"--set {assignment}: write METHOD.NAME=VALUE, like ttaps.lr=0.3.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        value = text.strip()
+    return method, path, value
+
+
+def put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Put a value into nested settings."""
+    for part in path[:-1]:
+        inner = settings.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"--set: '{part}' is given both a value and settings of its own.")
+        settings = inner
+    settings[path[-1]] = value
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """Return whole numbers with commas between them, each once."""
+    try:
+        found = [int(part) for part in listed(text)]
+    except ValueError:
+        raise UsageError(f"{option} must be whole numbers with commas between, not '{text}'.") from None
+    if not found:
+        raise UsageError(f"{option} names no number.")
+    return list(dict.fromkeys(found))
+
+
+def show(summaries: Sequence[Summary], seeds: int) -> str:
+    """Write a table for each experiment, and the average over seeds where there are several."""
+    parts = [f"{heading(summary)}\n{accuracy_table(summary)}" for summary in summaries]
+    if seeds > 1:
+        groups = [summaries[start : start + seeds] for start in range(0, len(summaries), seeds)]
+        parts += [over_seeds_line(group) for group in groups]
+    return "\n\n".join(parts)
+
+
+def heading(summary: Summary) -> str:
+    """Say which experiment a table is of."""
+    experiment = summary.experiments[0]
+    severities = sorted({line.severity for line in summary.lines if line.severity})
+    severity = f", severity {', '.join(map(str, severities))}" if severities else ""
+    return (
+        f"{settings_line(experiment)}\non {experiment.data}{severity}, model {experiment.model} ({experiment.fingerprint}), "
+        f"seed {experiment.seed}"
+    )
+
+
+def settings_line(experiment: Experiment) -> str:
+    """Write a method with the settings that are not its default ones."""
+    method: Any = make_method(experiment.method)
+    changed = _changes(json.loads(experiment.settings), json.loads(json.dumps(asdict(method))))
+    return f"{experiment.method} with {', '.join(changed)}" if changed else f"{experiment.method}, default settings"
+
+
+def _changes(settings: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            found += _changes(value, usual[name], f"{prefix}{name}.")
+        elif value != usual[name]:
+            found.append(f"{prefix}{name} {value}")
+    return found
+
+
+def accuracy_table(summary: Summary) -> str:
+    """Write accuracy in % before and after with 95 % intervals, and the difference; the average is last."""
+    several = len({line.severity for line in summary.lines}) > 1
+    lines = (*summary.lines, summary.average)
+    names = [f"{line.corruption} {line.severity}" if several and line.severity else line.corruption for line in lines]
+    if summary.experiments[0].method == "source":
+        head, cells = ["", "n", "accuracy", "95 %"], [_share(line.after) for line in lines]
+    else:
+        head = ["", "n", "before", "95 %", "after", "95 %", "difference", "95 %", "fixed", "broken", "p"]
+        cells = [[*_share(line.before), *_share(line.after), *_change(line.difference)] for line in lines]
+    rows = [[name, str(line.n), *rest] for name, line, rest in zip(names, lines, cells, strict=True)]
+    return table(head, rows, rule_before_last=True)
+
+
+def _share(accuracy: Accuracy) -> list[str]:
+    return [f"{accuracy.percent:.1f}", f"{accuracy.low:.1f}-{accuracy.high:.1f}"]
+
+
+def _change(difference: Difference) -> list[str]:
+    interval = f"{difference.low:+.1f} to {difference.high:+.1f}"
+    return [f"{difference.points:+.1f}", interval, str(difference.fixed), str(difference.broken), f"{difference.p:.2g}"]
+
+
+def over_seeds_line(group: Sequence[Summary]) -> str:
+    """Say mean and deviation of the average accuracy over seeds."""
+    average = over_seeds(group)[-1]
+    return f"{group[0].experiments[0].method}, {average.seeds} seeds: {average.mean:.1f} ± {average.std or 0:.1f} % after adaptation"
