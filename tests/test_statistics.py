@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from ttaps.evaluate.statistics import Z95, clustered_error, mcnemar, mean_std, paired_difference, wilson
+from ttaps.evaluate.statistics import (
+    Z95,
+    average_difference,
+    clustered_error,
+    mcnemar,
+    mean_std,
+    paired_difference,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 1), (1, 1), (0, 10), (3, 10), (10, 10), (812, 1000), (9_999, 10_000)])
@@ -59,6 +67,16 @@ def test_paired_difference_and_its_ends() -> None:
     low, high = paired_difference(0, 0, 100)[1]
     assert low == -high < 0
     assert paired_difference(1, 0, 1)[1][1] == 1.0
+
+
+def test_the_average_of_one_corruption_is_the_paired_difference() -> None:
+    changes = [1.0] * 7 + [-1.0] * 1 + [0.0] * 13
+    assert average_difference(changes, least=1.0) == pytest.approx(paired_difference(7, 1, 21)[1], abs=1e-12)
+    many = np.random.default_rng(0).normal(0.1, 0.3, 20_000)
+    half = Z95 * float(many.std()) / sqrt(20_000)
+    assert average_difference(many.tolist(), 1 / 15) == pytest.approx(
+        (many.mean() - half, many.mean() + half), abs=1e-4
+    )
 
 
 def test_clustered_error_counts_pictures_not_rows() -> None:

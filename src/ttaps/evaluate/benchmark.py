@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ttaps.config import nearest
-from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, data_root, load_set, split_train
+from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, load_set, split_train
 from ttaps.data.corruptions import corrupt_set
+from ttaps.data.sample import SAMPLE_CORRUPTIONS
 from ttaps.errors import DataError, UsageError
 from ttaps.evaluate.plan import Item
 from ttaps.model.checkpoint import Model
@@ -83,8 +84,6 @@ def open_benchmark(
     if name in CORRUPTED:
         return _corrupted(name, root, *_choose(name, corruptions, severities, CORRUPTIONS))
     if name == "sample":
-        from ttaps.data.sample import SAMPLE_CORRUPTIONS
-
         return _corrupted(
             name, root, *_choose(name, corruptions, severities, SAMPLE_CORRUPTIONS, SAMPLE_CORRUPTIONS, (5,))
         )
@@ -127,7 +126,7 @@ def _corrupted(name: str, root: Path | None, corruptions: tuple[str, ...], sever
 
 def _validation(name: str, root: Path | None, corruptions: tuple[str, ...], severities: tuple[int, ...]) -> Benchmark:
     """Corrupt the held-out training images when they are asked for: milliseconds each, and no file to keep."""
-    train = load_set(VALIDATION[name], data_root(root), split="train")
+    train = load_set(VALIDATION[name], root, split="train")
     places = split_train(len(train))[1]
     images, labels = train.images[places], train.labels[places]
     pixels = partial(_corrupt_one, images, places)

@@ -50,9 +50,8 @@ def evaluate(
     plan = Plan(data.labels, data.corruptions, data.severities, limit, shard)
     with Store(folder) as store, bar() as progress:
         tracks = [Track(store, model, data, method, seed) for method in methods for seed in seeds]
-        missing = sum(not track.has(item) for item in plan for track in tracks)
-        total = len(plan) * len(tracks)
-        task = progress.add_task(f"Evaluating {data.name}", total=total, completed=total - missing, note="")
+        total, done = len(plan) * len(tracks), sum(track.stored(plan) for track in tracks)
+        task = progress.add_task(f"Evaluating {data.name}", total=total, completed=done, note="")
         for items in _groups(plan, group):
             for track, rows in _work(tracks, items):
                 store.add(track.number, rows)
@@ -75,6 +74,10 @@ class Track:
     def has(self, item: Item) -> bool:
         """Say whether an image's result is stored."""
         return bool(self._stored[self._place(item)])
+
+    def stored(self, plan: Plan) -> int:
+        """Count the images of a plan that are stored."""
+        return sum(map(self.has, plan)) if self._stored.any() else 0
 
     def count(self, rows: Iterator[Row] | list[Row]) -> None:
         """Take note of stored rows; those under corruptions that are not asked for today do not count."""

@@ -10,7 +10,7 @@ Interval = tuple[float, float]
 Z95 = NormalDist().inv_cdf(0.975)
 
 
-def wilson(right: int, n: int, z: float = Z95) -> Interval:
+def wilson(right: float, n: float, z: float = Z95) -> Interval:
     """95 % interval of a share (Wilson's score interval): never outside [0, 1], sensible for few images and at both ends."""
     if n == 0:
         return 0.0, 1.0
@@ -48,6 +48,17 @@ def paired_difference(fixed: int, broken: int, n: int, z: float = Z95) -> tuple[
     gain, loss = (fixed + 1) / (n + 2), (broken + 1) / (n + 2)
     half = z * sqrt((gain + loss - (gain - loss) ** 2) / (n + 2))
     return (fixed - broken) / n, (max(-1.0, gain - loss - half), min(1.0, gain - loss + half))
+
+
+def average_difference(changes: Sequence[float], least: float, z: float = Z95) -> Interval:
+    """95 % interval of the mean of changes that pictures made: :func:`paired_difference`'s, where a change need not be -1, 0 or 1.
+
+    ``least`` is the smallest change there can be: 1 / corruptions, if a picture's change is its mean over corruptions.
+    """
+    n = len(changes) + 2  # one picture better by the least, one worse
+    centre = sum(changes) / n
+    half = z * sqrt(((sum(change * change for change in changes) + 2 * least * least) / n - centre * centre) / n)
+    return max(-1.0, centre - half), min(1.0, centre + half)
 
 
 def clustered_error(deviations: Sequence[float]) -> float | None:

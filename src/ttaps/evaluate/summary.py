@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttaps.errors import UsageError
-from ttaps.evaluate.statistics import Z95, clustered_error, mcnemar, mean_std, paired_difference, wilson
+from ttaps.evaluate.statistics import (
+    average_difference,
+    clustered_error,
+    mcnemar,
+    mean_std,
+    paired_difference,
+    wilson,
+)
 from ttaps.evaluate.store import Experiment, Store
 
 AVERAGE = "Avg."
@@ -144,35 +151,32 @@ def _accuracy(right: int, n: int) -> Accuracy:
 def _average(lines: Sequence[Line], pairs: Pairs) -> Line:
     """Average over corruptions, each with the same weight.
 
-    Intervals and test take a picture under all its corruptions as one observation: normal intervals from the spread between pictures,
-    and an exact sign test between the pictures that gained and those that lost.
+    A picture under all its corruptions is one observation: the intervals come from the spread between pictures, and the test is an
+    exact sign test between the pictures that gained and those that lost. With one corruption that is what its own line says.
     """
     if len(lines) == 1:
         return dataclasses.replace(lines[0], corruption=AVERAGE, severity=None)
-    before, after = pairs["before"].astype(float), pairs["after"].astype(float)
-    pictures = np.unique(pairs["image"], return_inverse=True)[1]
-    net = np.bincount(pictures, after - before)
-    points, low, high = _clustered(pairs["place"], pictures, after - before, least=-100.0)
+    before, after = (_average_accuracy(pairs, pairs[when]) for when in ("before", "after"))
+    gains = _by_picture(pairs, pairs["after"].astype(float) - pairs["before"])
+    low, high = average_difference((gains * len(gains)).tolist(), 1 / len(lines))
+    p = mcnemar(int((gains > 0).sum()), int((gains < 0).sum()))
     fixed, broken = (sum(getattr(line.difference, name) for line in lines) for name in ("fixed", "broken"))
-    p = mcnemar(int((net > 0).sum()), int((net < 0).sum()))
-    return Line(
-        AVERAGE,
-        None,
-        len(pairs),
-        Accuracy(*_clustered(pairs["place"], pictures, before)),
-        Accuracy(*_clustered(pairs["place"], pictures, after)),
-        Difference(points, low, high, p, fixed, broken),
-    )
+    difference = Difference(after.percent - before.percent, 100 * low, 100 * high, p, fixed, broken)
+    return Line(AVERAGE, None, len(pairs), before, after, difference)
 
 
-def _clustered(
-    places: NDArray[np.int32], pictures: NDArray[np.int64], values: NDArray[np.float64], least: float = 0.0
-) -> tuple[float, float, float]:
-    """Return the mean over places of the mean at each place, in %, with its interval over pictures."""
-    counts = np.bincount(places)
-    means = np.bincount(places, values) / counts
-    parts = (values - means[places]) / (len(counts) * counts[places])
-    error = clustered_error(np.bincount(pictures, parts).tolist())
-    percent = 100 * float(means.mean())
-    half = 100 * Z95 * error if error is not None else float("inf")  # one picture says nothing about the others
-    return percent, max(least, percent - half), min(100.0, percent + half)
+def _average_accuracy(pairs: Pairs, right: NDArray[np.bool_]) -> Accuracy:
+    """Wilson's interval for as many independent images as would have the spread that was found between pictures."""
+    means = np.bincount(pairs["place"], right) / np.bincount(pairs["place"])
+    share = float(means.mean())
+    error = clustered_error(_by_picture(pairs, right - means[pairs["place"]]).tolist())
+    n = share * (1 - share) / error**2 if error else len(np.unique(pairs["image"]))
+    low, high = wilson(share * n, n)
+    return Accuracy(100 * share, 100 * low, 100 * high)
+
+
+def _by_picture(pairs: Pairs, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what each picture adds to the mean over places of the mean at each place."""
+    counts = np.bincount(pairs["place"])
+    pictures = np.unique(pairs["image"], return_inverse=True)[1]
+    return np.bincount(pictures, values / (len(counts) * counts[pairs["place"]])).astype(np.float64)
