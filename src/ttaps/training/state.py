@@ -22,6 +22,8 @@ class State:
     """Steps done, and named groups of named tensors (weights, momentum, average). There is no generator to save: see keys.py."""
 
     step: int
+    seconds: float
+    """Time spent on those steps, over all sittings."""
     groups: dict[str, dict[str, Tensor]]
 
 
@@ -32,7 +34,7 @@ def save_state(folder: Path, state: State) -> None:
         for group, named in state.groups.items()
         for name, t in named.items()
     }
-    write_bytes(folder / STATE, save(tensors, metadata={"step": str(state.step)}))
+    write_bytes(folder / STATE, save(tensors, metadata={"step": str(state.step), "seconds": f"{state.seconds:.1f}"}))
 
 
 def load_state(folder: Path) -> State | None:
@@ -43,13 +45,14 @@ def load_state(folder: Path) -> State | None:
     groups: dict[str, dict[str, Tensor]] = {}
     try:
         with safe_open(path, framework="pt") as file:
-            step = int(file.metadata()["step"])
+            metadata = file.metadata()
+            step, seconds = int(metadata["step"]), float(metadata.get("seconds", 0))
             for key in file.keys():  # noqa: SIM118 (safe_open is no mapping)
                 group, _, name = key.partition("/")
                 groups.setdefault(group, {})[name] = file.get_tensor(key)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error}).\nDelete it to start this run again.") from error
-    return State(step, groups)
+    return State(step, seconds, groups)
 
 
 def rewind_metrics(folder: Path, step: int) -> None:
