@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,12 @@ COMMANDS = {
     "bench": "how fast adaptation, views and training are here, as ratios",
     "info": "what a model is, and what it can do",
 }
+
+# What the machine refuses and the user can do something about; any other OSError is a fault of ours and shows its traceback.
+MACHINE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,12 +56,15 @@ def guarded(command: str, arguments: Sequence[str]) -> int:
     if command not in COMMANDS:
         print(f"ttaps: unknown command '{command}'{nearest(command, COMMANDS)}.", file=sys.stderr)
         return 2
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text
     try:
-        module = importlib.import_module(f"ttaps.cli.{command}")
-        module.run(list(arguments))
+        importlib.import_module(f"ttaps.cli.{command}").run(list(arguments))
     except TtapsError as error:
         print(f"ttaps {command}: {error}", file=sys.stderr)
         return error.exit_code
+    except SystemExit as stop:
+        return int(stop.code or 0)
     except KeyboardInterrupt:
         print(f"\nttaps {command}: stopped. The same command goes on where it was.", file=sys.stderr)
         return 130
@@ -62,15 +72,7 @@ def guarded(command: str, arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has had enough
         return 0
     except OSError as error:
-        if error.errno not in (
-            errno.ENOSPC,
-            errno.EACCES,
-            errno.EPERM,
-            errno.EROFS,
-            errno.EDQUOT,
-            errno.ENOENT,
-            errno.ENOTDIR,
-        ):
+        if error.errno not in MACHINE:
             raise
         print(f"ttaps {command}: {error.strerror}: {error.filename or 'while writing'}.", file=sys.stderr)
         return 1

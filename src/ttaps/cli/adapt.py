@@ -11,7 +11,7 @@ import tyro
 
 from ttaps.adaptation import METHODS, Method, Result, Ttaps
 from ttaps.api import adapt, content_key, load
-from ttaps.cli.options import ModelName, parse, peek, pick_device, print_json, use_threads
+from ttaps.cli.options import NO_PREFIX, ModelName, parse, peek, pick_device, print_json, use_threads
 from ttaps.config import nearest
 from ttaps.data import read_image
 from ttaps.errors import UsageError
@@ -51,7 +51,10 @@ def run(arguments: list[str]) -> None:
         raise UsageError(f"Unknown method '{name}'{nearest(name, METHODS)}.")
     # The options of the command are its own and its method's, so that --help shows both with their defaults.
     kind: Any = make_dataclass(
-        "Adapt", [("settings", METHODS[name], field(default_factory=METHODS[name]))], bases=(Adapt,), frozen=True
+        "Adapt",
+        [("settings", Annotated[METHODS[name], NO_PREFIX], field(default_factory=METHODS[name]))],
+        bases=(Adapt,),
+        frozen=True,
     )
     kind.__doc__ = Adapt.__doc__
     options = parse(kind, "adapt", arguments)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from ttaps.cli.options import print_json
+from ttaps.cli.options import parse, print_json
 from ttaps.errors import UsageError
 
 
@@ -89,5 +89,5 @@ Command = (
 
 def run(arguments: list[str]) -> None:
     """Get, build or check."""
-    command: Get | Build | Check = tyro.cli(Command, prog="ttaps data", args=arguments)
-    command.run()
+    kind: Any = Command
+    parse(kind, "data", arguments).run()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import sys
+import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -14,6 +17,7 @@ from ttaps.config import nearest
 from ttaps.errors import UsageError
 
 T = TypeVar("T")
+NO_PREFIX = tyro.conf.arg(name="")
 ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 PRESETS = (
     Path(__file__).parents[1] / "configs",
@@ -23,11 +27,31 @@ PRESETS = (
 
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
     """Parse arguments into a dataclass whose fields are the options and whose docstrings are the help."""
-    config = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
-    prog = f"ttaps {command}"
-    if default is None:
-        return tyro.cli(kind, prog=prog, args=arguments, config=config)
-    return tyro.cli(kind, prog=prog, args=arguments, config=config, default=default)
+    given = tyro.MISSING_NONPROP if default is None else default
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(kind, prog=f"ttaps {command}", args=arguments, default=given)
+    except SystemExit as stop:
+        if not stop.code:
+            raise  # --help
+        raise UsageError(f"{shorten(complaint.getvalue())}\nHelp: ttaps {command} --help") from None
+
+
+def shorten(complaint: str) -> str:
+    """Return on one line what tyro says in a box, drawn in Unicode or ASCII: what is wrong, and what may have been meant."""
+    sections: list[list[str]] = [[]]
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", complaint).splitlines()[1:]:  # the first is the box's title
+        inside = line.strip(" │╰╯")
+        if inside.strip("─-"):
+            sections[-1] += inside.split()
+        elif sections[-1]:
+            sections.append([])
+    wrong = " ".join(sections[0]).removeprefix("Error parsing settings: ")
+    similar = [section for section in sections[1:] if section[:1] in (["Perhaps"], ["Arguments"])]
+    words = " ".join(similar[0]) if similar else ""
+    meant = re.search(r": (--\S+)", words)
+    return (f"{wrong}. Did you mean {meant[1]}?" if meant else wrong) or complaint.strip()
 
 
 def peek(arguments: Sequence[str], option: str) -> str | None:
@@ -78,9 +102,16 @@ def pick_device(name: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print for machines."""
-    json.dump(value, sys.stdout, indent=1)
-    print()
+    """Print for machines; what is not a number is null, which JSON can say."""
+    print(json.dumps(_speakable(value), indent=1, allow_nan=False))
+
+
+def _speakable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _speakable(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_speakable(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def listed(text: str) -> list[str]:

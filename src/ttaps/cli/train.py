@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from ttaps.cli.options import find_preset, parse, peek, pick_device, use_threads
+from ttaps.cli.options import NO_PREFIX, find_preset, parse, peek, pick_device, use_threads
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import UsageError
 from ttaps.training.config import TrainConfig
@@ -30,7 +31,7 @@ class Train:
     """cpu, cuda, mps, or auto."""
     threads: int | None = None
     """Threads torch may use on a CPU."""
-    settings: TrainConfig = field(default_factory=TrainConfig)
+    settings: Annotated[TrainConfig, NO_PREFIX] = field(default_factory=TrainConfig)
 
 
 def run(arguments: list[str]) -> None:

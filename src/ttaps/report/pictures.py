@@ -125,7 +125,9 @@ def _bars(axes: Any, result: Result, colours: Mapping[int, str]) -> None:
 
 
 def _short(name: str, most: int = 20) -> str:
-    return name if len(name) <= most else f"{name[: most // 2]}…{name[-most // 2 + 1 :]}"
+    """Return a file's name, its middle left out where it is long; bytes that are no text become question marks."""
+    readable = name.encode(errors="replace").decode()
+    return readable if len(readable) <= most else f"{readable[: most // 2]}…{readable[-most // 2 + 1 :]}"
 
 
 # Of the demo's figure, in inches: the corruptions' names, a row, a picture with its words, the chart.
