@@ -74,6 +74,8 @@ def guarded(command: str, arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in MACHINE:
             raise
-        print(f"ttaps {command}: {error.strerror}: {error.filename or 'while writing'}.", file=sys.stderr)
+        where = error.filename or "while writing"
+        remedy = "Make room, or choose another place; what is already written is whole."
+        print(f"ttaps {command}: {error.strerror}: {where}.\n{remedy}", file=sys.stderr)
         return 1
     return 0
