@@ -112,6 +112,14 @@ def test_adapt_with_the_source_method_takes_no_steps(
     assert row["trace"][0] == pytest.approx(still["trace"][0], abs=1e-6)
 
 
+def test_named_settings_are_the_defaults_of_the_options(
+    model: str, picture: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = printed(capsys, "adapt", model, picture, "--method", "ttaps:fast", "--steps", "2", "--json")
+    spelled = ("--pool", "32", "--copies", "16", "--scope", "last_block", "--sure", "0.9", "--steps", "2")
+    assert printed(capsys, "adapt", model, picture, *spelled, "--json") == named
+
+
 def test_a_diverged_adaptation_is_still_json(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = printed(capsys, "adapt", model, picture, "--lr", "1e30", "--steps", "3", "--copies", "2", "--json")
     assert row["trace"][0][0] is not None
@@ -195,7 +203,7 @@ def test_demo_shows_a_table_and_draws_a_figure(model: str, tmp_path: Path, capsy
     arguments = ["demo", "--model", model, "--images", "1", "--out", str(figure)]
     assert main(arguments) == 0
     shown = capsys.readouterr().out
-    assert "An untrained net For tests only." in shown
+    assert "An untrained net. For tests only." in shown
     assert [line.split()[0] for line in shown.splitlines() if " to +" in line] == [*SAMPLE_CORRUPTIONS, "Avg."]
     assert figure.read_bytes().startswith(b"\x89PNG")
 

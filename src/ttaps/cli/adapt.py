@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from ttaps.adaptation import METHODS, Method, Result, Ttaps
+from ttaps.adaptation import Method, Result, Ttaps, make_method
 from ttaps.api import adapt, content_key, load
 from ttaps.cli.options import NO_PREFIX, ModelName, parse, peek, pick_device, print_json, use_threads
-from ttaps.config import nearest
 from ttaps.data import read_image
 from ttaps.errors import UsageError
 from ttaps.keys import key
@@ -31,7 +30,7 @@ class Adapt:
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE...")]
     """Picture files, of any size."""
     method: str = "ttaps"
-    """How to adapt; its own settings are the options below."""
+    """How to adapt (source, ttaps, ttaps:fast); its own settings are the options below."""
     json: bool = False
     """Print for machines."""
     figure: Path | None = None
@@ -46,16 +45,10 @@ class Adapt:
 
 def run(arguments: list[str]) -> None:
     """Adapt to every picture, one at a time."""
-    name = peek(arguments, "--method") or "ttaps"
-    if name not in METHODS:
-        raise UsageError(f"Unknown method '{name}'{nearest(name, METHODS)}.")
+    method = make_method(peek(arguments, "--method") or "ttaps")
     # The options of the command are its own and its method's, so that --help shows both with their defaults.
-    kind: Any = make_dataclass(
-        "Adapt",
-        [("settings", Annotated[METHODS[name], NO_PREFIX], field(default_factory=METHODS[name]))],
-        bases=(Adapt,),
-        frozen=True,
-    )
+    settings = ("settings", Annotated[type(method), NO_PREFIX], field(default=method))
+    kind: Any = make_dataclass("Adapt", [settings], bases=(Adapt,), frozen=True)
     kind.__doc__ = Adapt.__doc__
     options = parse(kind, "adapt", arguments)
     if not options.images:
