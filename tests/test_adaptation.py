@@ -88,6 +88,24 @@ def test_order_and_batching_change_nothing(network: Network, images: Tensor, met
     assert torch.equal(together, again)
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        replace(QUICK, tau=0.1, epsilon=0.05),
+        replace(QUICK, scope="all", momentum=0.9, weight_decay=0.01),
+        replace(QUICK, scope="norm", codes="hard"),
+        replace(QUICK, codes="sinkhorn", pool=10),
+        replace(QUICK, objective="nearest", sure=0.25, settled=1),
+        replace(QUICK, steps=0),
+    ],
+)
+def test_together_is_one_by_one(network: Network, images: Tensor, method: Ttaps) -> None:
+    """What a GPU does, done on the CPU: all images in one batch, each with weights of its own."""
+    one_by_one = method.adapt(network, images, range(5))
+    together = method.adapt_together(network, images, range(5))
+    assert (together - one_by_one).abs().max() < 1e-5
+
+
 def test_number_of_threads_changes_nothing(network: Network, images: Tensor) -> None:
     one = QUICK.adapt(network, images, range(5))
     threads = torch.get_num_threads()

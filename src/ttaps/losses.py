@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 Reduce = Callable[[Tensor], Tensor]
 
@@ -40,7 +39,7 @@ def test_codes(scores: Tensor, epsilon: float = 1.0) -> Tensor:
 def hard_codes(scores: Tensor) -> Tensor:
     """All mass on the nearest prototype: the limit of :func:`test_codes` for ε → 0."""
     scores = at_least_float32(scores.detach())
-    return F.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores.dtype)
+    return torch.zeros_like(scores).scatter(-1, scores.argmax(-1, keepdim=True), 1.0)
 
 
 def swapped_prediction(scores_s: Tensor, scores_t: Tensor, codes_s: Tensor, codes_t: Tensor, tau: float) -> Tensor:

@@ -41,14 +41,12 @@ def descend(
         yield weights
 
 
-def each_image(function: Callable[[int], Tensor], count: int, device: torch.device) -> Tensor:
-    """Stack ``function(index)`` over images.
+def each_image(function: Callable[[int], Tensor], count: int) -> Tensor:
+    """Stack ``function(index)`` over images on a CPU.
 
-    On a CPU, images run side by side with one thread each: no thread ever waits for another, and an image's numbers do not depend on how
+    Images run side by side with one thread each: no thread ever waits for another, and an image's numbers do not depend on how
     many threads there are. Waiting is what makes two threads on one image many times slower on a busy machine (docs/log.md).
     """
-    if device.type != "cpu":
-        return torch.stack([function(index) for index in range(count)])
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(min(count, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
         rows = list(pool.map(function, range(count)))

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from ttaps import losses
 from ttaps.adaptation.engine import Weights, descend, each_image, in_chunks
@@ -18,6 +19,7 @@ from ttaps.model import Cut, Network
 from ttaps.views import SwavViews
 
 CHUNK = 16  # views at a time through the frozen part: 1.2 times faster than 64, which leaves the cache (docs/log.md)
+TOGETHER = 16  # images at a time where they are adapted together: bounds the memory, 0.7 GB of features at the paper's settings
 CODES: dict[str, Callable[[Tensor, float], Tensor]] = {
     "soft": losses.test_codes,
     "sinkhorn": losses.sinkhorn_codes,
@@ -78,7 +80,10 @@ class Ttaps:
         An image's row is a function of the network, the image and its key only. The network is not changed.
         """
         network.eval()
-        return each_image(lambda i: self.adapt_one(network, images[i : i + 1], keys[i]), len(images), images.device)
+        if images.device.type == "cpu":
+            return each_image(lambda i: self.adapt_one(network, images[i : i + 1], keys[i]), len(images))
+        groups = [slice(first, first + TOGETHER) for first in range(0, len(images), TOGETHER)]
+        return torch.cat([self.adapt_together(network, images[group], keys[group]) for group in groups])
 
     def adapt_one(self, network: Network, image: Tensor, key: int) -> Tensor:
         """Algorithm 1. Views do not depend on the weights, so they go through the frozen part all at once."""
@@ -91,7 +96,7 @@ class Ttaps:
             return logits[0].softmax(-1)
 
         trace = [predict(cut.weights())]
-        if self.steps and trace[0].max() < self.sure:
+        if self.steps and not self.stops(trace):
             features = in_chunks(cut.frozen, self.draw(image, key), CHUNK)
             pairs = self.pairs(key)
 
@@ -100,9 +105,48 @@ class Ttaps:
 
             for weights in descend(loss, cut.weights(), self.steps, self.lr, self.momentum, self.weight_decay):
                 trace.append(predict(weights))
-                if self.settled and settled(trace, self.settled):
+                if self.stops(trace):
                     break
         return torch.stack(trace + trace[-1:] * (self.steps + 1 - len(trace)))
+
+    def adapt_together(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
+        """Adapt several images in one go, each with weights of its own: for devices that want large batches.
+
+        The losses of different images share no weights, so the gradient of their sum is each image's own gradient.
+        """
+        cut, count = Cut(network, self.scope), len(images)
+        plain = cut.frozen(images)
+        features = cut.frozen(torch.cat([self.draw(images[i : i + 1], key) for i, key in enumerate(keys)]))
+        features = features.view(count, len(features) // count, *features.shape[1:])
+        pairs = torch.stack([self.pairs(key) for key in keys]).to(images.device)
+        rows = torch.arange(count, device=images.device)[:, None]
+
+        def loss(weights: Weights, step: int) -> Tensor:
+            each = vmap(lambda own, seen: self.loss(network.scores(cut.adapted(seen, own))))
+            total: Tensor = each(weights, features[rows, pairs[:, step]]).sum()
+            return total
+
+        @torch.no_grad()
+        def predict(weights: Weights) -> Tensor:
+            each = vmap(lambda own, seen: network.classifier(cut.adapted(seen[None], own))[0].softmax(-1))
+            probabilities: Tensor = each(weights, plain)
+            return probabilities
+
+        source = {name: weight.expand(count, *weight.shape) for name, weight in cut.weights().items()}
+        steps = descend(loss, source, self.steps, self.lr, self.momentum, self.weight_decay)
+        traces = torch.stack([predict(weights) for weights in (source, *steps)], dim=1)
+        return torch.stack([self.held(trace) for trace in traces])
+
+    def stops(self, trace: Sequence[Tensor]) -> bool:
+        """Tell whether an image with this trace takes no further step."""
+        if len(trace) == 1:
+            return bool(trace[0].max() >= self.sure)
+        return bool(self.settled) and settled(trace, self.settled)
+
+    def held(self, trace: Tensor) -> Tensor:
+        """Return a trace of all steps as it would be had the image stopped where it should."""
+        stop = next((step for step in range(len(trace)) if self.stops(list(trace[: step + 1]))), len(trace) - 1)
+        return torch.cat([trace[:stop], trace[stop : stop + 1].expand(len(trace) - stop, -1)])
 
     def draw(self, image: Tensor, key: int) -> Tensor:
         """Return the views of an image (1, 3, H, W): of all steps in order, or the pool that all steps share."""
@@ -112,7 +156,7 @@ class Ttaps:
     def pairs(self, key: int) -> Tensor:
         """Return which views each step takes, (steps, 2 * copies): first all s, then all t, so that row i meets row copies + i."""
         if not self.pool:
-            return torch.arange(self.steps * 2 * self.copies).view(self.steps, -1)
+            return torch.arange(self.steps * 2 * self.copies).view(self.steps, 2 * self.copies)
         drawn = torch.rand(self.steps, self.pool, generator=generator(key, "pairs"))
         return drawn.argsort(1)[:, : 2 * self.copies]
 
