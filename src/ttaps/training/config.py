@@ -57,6 +57,8 @@ class LossConfig:
     """Epoch at which the joint loss begins; before it, the cross-entropy alone (one view instead of three)."""
     joint_ramp: float = 0.0
     """Epochs over which the cross-entropy alone turns into the joint loss."""
+    prototypes_from_images: bool = False
+    """Start the prototypes at the projections of training images when the joint loss begins, instead of at random."""
     freeze_prototypes: float = 0.0
     """Epochs of joint training in which the prototypes do not move."""
 

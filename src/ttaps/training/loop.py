@@ -8,15 +8,16 @@ from pathlib import Path
 import torch
 from rich.progress import Progress, TaskID
 from torch import Tensor
+from torch.nn import functional as F
 
 from ttaps.config import to_toml
 from ttaps.errors import TtapsError, UsageError
 from ttaps.files import alone, write_text
 from ttaps.keys import key
-from ttaps.model import Network
+from ttaps.model import Network, to_unit
 from ttaps.model.checkpoint import save_model
 from ttaps.progress import bar, say
-from ttaps.training.batch import Batch, batch_indices, epoch_steps
+from ttaps.training.batch import Batch, batch_indices, epoch_order, epoch_steps
 from ttaps.training.card import model_card
 from ttaps.training.config import TrainConfig
 from ttaps.training.health import Health, Trouble
@@ -79,6 +80,8 @@ class Run:
         """One gradient step on one batch."""
         batch = self.batch(step)
         joint = self.schedule.joint(step)
+        if joint > 0 and self.schedule.joint(step - 1) == 0 and self.config.loss.prototypes_from_images:
+            self.seed_prototypes(self.schedule.size(step))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
             parts = self.objective(self.network, batch, self.config.loss, joint)
         self.network.zero_grad(set_to_none=True)
@@ -90,6 +93,14 @@ class Run:
         if self.average:
             self.average.update(self.network.named_parameters(), step)
         return parts
+
+    @torch.no_grad()
+    def seed_prototypes(self, size: int) -> None:
+        """Put every prototype where some training image is: a network trained with cross-entropy alone has left the random ones far off."""
+        chosen = epoch_order(len(self.images), self.config.seed, -1)[: self.config.model.prototypes].to(self.device)
+        pictures = F.interpolate(to_unit(self.images[chosen]), (size, size), mode="bilinear", antialias=True)
+        seeds = torch.cat([self.network.project(part) for part in pictures.split(128)])
+        self.network.prototypes[: len(seeds)] = seeds.float()
 
     def batch(self, step: int) -> Batch:
         """Return the images of one step."""

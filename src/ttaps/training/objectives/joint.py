@@ -51,7 +51,10 @@ jt_ent = partial(loss, entropy=True)
 
 def _projections(network: Network, batch: Batch, config: LossConfig) -> tuple[Tensor, Tensor, Tensor]:
     """Return z of the two SwAV views and of what the cross-entropy sees, all in one pass through the network."""
-    views = [batch.views(SwavViews(), "s"), batch.views(SwavViews(), "t")]
+    kind = SwavViews(
+        blur_kernel=int(0.1 * batch.size) | 1
+    )  # a tenth of the picture, as in the authors' pipeline: 3 at 32 pixels
+    views = [batch.views(kind, "s"), batch.views(kind, "t")]
     if config.supervised == "crop":
         views.append(batch.views(CropViews(scale=config.crop_scale), "crop"))
     z = network.project(torch.cat(views)).split(len(batch.images))
