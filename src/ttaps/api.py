@@ -17,6 +17,7 @@ from ttaps.config import nearest
 from ttaps.data.images import fit, read_image
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.keys import key
+from ttaps.model import to_unit
 from ttaps.model.checkpoint import Model, load_model
 
 ImageLike = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
@@ -58,6 +59,8 @@ def adapt(
     ``keys`` (one number per image) replace the pixels. ``settings`` are the method's own: ``adapt(model, image, steps=5, lr=0.3)``.
     """
     batch, single = to_batch(images, model.network.config.image_size)
+    if settings and not isinstance(method, str):
+        raise UsageError(f"Give settings ({', '.join(settings)}) to the method object itself, not beside it.")
     chosen = make_method(method, settings) if isinstance(method, str) else method
     names = [content_key(image) for image in batch] if keys is None else list(keys)
     if len(names) != len(batch):
@@ -68,17 +71,21 @@ def adapt(
 
 
 def content_key(image: Tensor) -> int:
-    """Return a key made of an image's pixels."""
-    return int.from_bytes(hashlib.blake2b(image.numpy().tobytes(), digest_size=8).digest(), "big") >> 1
+    """Return a key made of an image's pixels; the same for an image as uint8 and as float in [0, 1]."""
+    pixels = image if image.dtype == torch.uint8 else (255 * image).round().to(torch.uint8)
+    return int.from_bytes(hashlib.blake2b(pixels.numpy().tobytes(), digest_size=8).digest(), "big") >> 1
 
 
 def to_batch(images: ImageLike | Sequence[ImageLike], size: int) -> tuple[Tensor, bool]:
-    """Return images as uint8 (N, 3, size, size), and whether a single one was given."""
-    if isinstance(images, np.ndarray | Tensor) and images.ndim == 4:
-        return torch.stack([_one(image, size) for image in images]), False
-    if isinstance(images, list | tuple):
-        return torch.stack([_one(image, size) for image in images]), False
-    return _one(images, size)[None], True  # type: ignore[arg-type]
+    """Return images on the CPU as (N, 3, size, size), uint8 or all float in [0, 1], and whether a single one was given."""
+    many = isinstance(images, list | tuple) or (isinstance(images, np.ndarray | Tensor) and images.ndim == 4)
+    group: Any = images if many else [images]
+    each = [_one(image, size) for image in group]
+    if not each:
+        raise UsageError("Give at least one image.")
+    if any(image.is_floating_point() for image in each):
+        each = [to_unit(image) for image in each]
+    return torch.stack(each), not many
 
 
 def _one(image: ImageLike, size: int) -> Tensor:
@@ -86,7 +93,7 @@ def _one(image: ImageLike, size: int) -> Tensor:
         return torch.from_numpy(read_image(Path(image), size)[0])
     if isinstance(image, Image.Image):
         return torch.from_numpy(fit(image, size)[0])
-    pixels = torch.as_tensor(image)
+    pixels = torch.as_tensor(np.ascontiguousarray(image) if isinstance(image, np.ndarray) else image).detach().cpu()
     if pixels.shape != (3, size, size):
         raise UsageError(
             f"An image array must have shape (3, {size}, {size}) for this model, not {tuple(pixels.shape)}."

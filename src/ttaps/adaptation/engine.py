@@ -48,10 +48,11 @@ def each_image(function: Callable[[int], Tensor], count: int) -> Tensor:
     many threads there are. Waiting is what makes two threads on one image many times slower on a busy machine (docs/log.md).
     """
     threads = torch.get_num_threads()
-    with ThreadPoolExecutor(min(count, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        rows = list(pool.map(function, range(count)))
-    torch.set_num_threads(threads)  # workers also set the default of threads to come
-    return torch.stack(rows)
+    try:
+        with ThreadPoolExecutor(min(count, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return torch.stack(list(pool.map(function, range(count))))
+    finally:
+        torch.set_num_threads(threads)  # workers also set the default of threads to come
 
 
 def in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, chunk: int) -> Tensor:

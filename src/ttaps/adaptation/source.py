@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ttaps.model import Network
+from ttaps.adaptation.engine import each_image
+from ttaps.model import Network, evaluating
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,17 @@ class Source:
 
     name: ClassVar[str] = "source"
 
-    @torch.no_grad()
     def adapt(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
         """Return class probabilities, shape (N, 1, classes)."""
-        logits: Tensor = network.eval()(images)
-        return logits.softmax(-1)[:, None]
+
+        @torch.no_grad()
+        def predict(some: Tensor) -> Tensor:
+            logits: Tensor = network(some)
+            return logits.softmax(-1)
+
+        with evaluating(network):
+            if images.device.type != "cpu":
+                return predict(images)[:, None]
+            return each_image(
+                lambda i: predict(images[i : i + 1]), len(images)
+            )  # one by one: the last bit depends on the batch

@@ -15,11 +15,11 @@ from ttaps import losses
 from ttaps.adaptation.engine import Weights, descend, each_image, in_chunks
 from ttaps.errors import UsageError
 from ttaps.keys import generator
-from ttaps.model import Cut, Network
+from ttaps.model import Cut, Network, evaluating
 from ttaps.views import SwavViews
 
 CHUNK = 16  # views at a time through the frozen part: 1.2 times faster than 64, which leaves the cache (docs/log.md)
-TOGETHER = 16  # images at a time where they are adapted together: bounds the memory, 0.7 GB of features at the paper's settings
+TOGETHER = 16  # images at a time where they are adapted together, to bound the memory; run on a CPU only so far
 CODES: dict[str, Callable[[Tensor, float], Tensor]] = {
     "soft": losses.test_codes,
     "sinkhorn": losses.sinkhorn_codes,
@@ -65,13 +65,23 @@ class Ttaps:
     """The set of transformations 𝒯."""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 0), ("copies", 1), ("lr", 0), ("momentum", 0), ("weight_decay", 0)):
-            if getattr(self, name) < least:
+        least_values = {
+            "steps": 0,
+            "copies": 1,
+            "lr": 0,
+            "momentum": 0,
+            "weight_decay": 0,
+            "pool": 0,
+            "sure": 0,
+            "settled": 0,
+        }
+        for name, least in least_values.items():
+            if not getattr(self, name) >= least:  # so that NaN is refused too
                 raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}.")
         if self.pool and self.pool < 2 * self.copies:
             raise UsageError(f"pool must be 0 or at least twice the copies ({2 * self.copies}), not {self.pool}.")
         for name in ("tau", "epsilon"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)}.")
 
     def adapt(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
@@ -79,11 +89,11 @@ class Ttaps:
 
         An image's row is a function of the network, the image and its key only. The network is not changed.
         """
-        network.eval()
-        if images.device.type == "cpu":
-            return each_image(lambda i: self.adapt_one(network, images[i : i + 1], keys[i]), len(images))
-        groups = [slice(first, first + TOGETHER) for first in range(0, len(images), TOGETHER)]
-        return torch.cat([self.adapt_together(network, images[group], keys[group]) for group in groups])
+        with evaluating(network):
+            if images.device.type == "cpu":
+                return each_image(lambda i: self.adapt_one(network, images[i : i + 1], keys[i]), len(images))
+            groups = [slice(first, first + TOGETHER) for first in range(0, len(images), TOGETHER)]
+            return torch.cat([self.adapt_together(network, images[group], keys[group]) for group in groups])
 
     def adapt_one(self, network: Network, image: Tensor, key: int) -> Tensor:
         """Algorithm 1. Views do not depend on the weights, so they go through the frozen part all at once."""
@@ -116,7 +126,8 @@ class Ttaps:
         """
         cut, count = Cut(network, self.scope), len(images)
         plain = cut.frozen(images)
-        features = cut.frozen(torch.cat([self.draw(images[i : i + 1], key) for i, key in enumerate(keys)]))
+        drawn = torch.cat([self.draw(images[i : i + 1], key) for i, key in enumerate(keys)])
+        features = in_chunks(cut.frozen, drawn, 64 * CHUNK)
         features = features.view(count, len(features) // count, *features.shape[1:])
         pairs = torch.stack([self.pairs(key) for key in keys]).to(images.device)
         rows = torch.arange(count, device=images.device)[:, None]
@@ -140,7 +151,7 @@ class Ttaps:
     def stops(self, trace: Sequence[Tensor]) -> bool:
         """Tell whether an image with this trace takes no further step."""
         if len(trace) == 1:
-            return bool(trace[0].max() >= self.sure)
+            return self.sure < 1 and bool(trace[0].max() >= self.sure)
         return bool(self.settled) and settled(trace, self.settled)
 
     def held(self, trace: Tensor) -> Tensor:

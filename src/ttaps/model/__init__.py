@@ -2,6 +2,6 @@
 
 from ttaps.model.config import ModelConfig
 from ttaps.model.cut import SCOPES, Cut
-from ttaps.model.network import Network, to_unit
+from ttaps.model.network import Network, evaluating, to_unit
 
-__all__ = ["SCOPES", "Cut", "ModelConfig", "Network", "to_unit"]
+__all__ = ["SCOPES", "Cut", "ModelConfig", "Network", "evaluating", "to_unit"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -88,6 +90,17 @@ class Network(nn.Module):
     def renormalise_prototypes(self) -> None:
         """Put the prototypes back on the unit sphere, as SwAV does before every training step."""
         self.prototypes.copy_(F.normalize(self.prototypes, dim=1))
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Put a network into evaluation mode, and back into the mode it was in."""
+    training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(training)
 
 
 def to_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
