@@ -187,7 +187,7 @@ def test_wrong_options_of_adapt(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--data", "cifar10-d"), "Did you mean 'cifar10-c'?"),
+        (("--data", "cifar10-d"), "(did you mean 'cifar10-c'?)"),
         (("--corruptions", "fogg"), "did you mean 'fog'"),
         (("--severity", "9"), "no severity 9"),
         (("--severity", "high"), "--severity must be whole numbers"),

@@ -22,6 +22,7 @@ from ttaps.data.build import build, build_from
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError, TtapsError, UsageError
+from ttaps.files import alone
 
 NAMES = ("fog", "contrast")
 SLOW_BUILD = """
@@ -159,7 +160,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 def test_wrong_requests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cifar10-c, cifar100-c"):
         build("cifar10", tmp_path)
-    with pytest.raises(UsageError, match="No corruption 'rain'"):
+    with pytest.raises(UsageError, match="Unknown corruption 'rain'"):
         build_from(*clean(), tmp_path, corruptions=["rain"])
     with pytest.raises(UsageError, match="at least one worker, not 0"):
         build_from(*clean(), tmp_path, workers=0)
@@ -169,3 +170,11 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
 def test_without_clean_images_the_remedy_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="ttaps data get cifar10"):
         build("cifar10-c", tmp_path)
+
+
+def test_two_builds_at_once_do_not_meet(tmp_path: Path) -> None:
+    with (
+        alone(tmp_path / ".CIFAR-10-C.lock", "building"),
+        pytest.raises(TtapsError, match="Another process is building"),
+    ):
+        build_from(*clean(), tmp_path / "CIFAR-10-C", corruptions=["contrast"], workers=1)

@@ -301,7 +301,7 @@ def test_elastic_shear_moves_three_corners_by_at_most_its_reach(monkeypatch: pyt
 
 def test_wrong_requests_are_refused_with_a_remedy() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(UsageError, match="Did you mean 'fog'"):
+    with pytest.raises(UsageError, match="did you mean 'fog'"):
         corrupt(flat(0), "fogg", 1, rng)
     with pytest.raises(UsageError, match=r"1, 2, 3, 4 or 5, not 6"):
         corrupt(flat(0), "fog", 6, rng)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from importlib.resources import files
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 
 from small_cifar import SMALL10, SMALL100, write_files
 from ttaps.data import check as check_module
-from ttaps.data import cifar_c, corruptions
-from ttaps.data.check import C_FILES, DETERMINISTIC, Status, check
+from ttaps.data import cifar_c
+from ttaps.data.check import C_FILES, Status, check
 from ttaps.data.checksums import file_md5
 from ttaps.data.layouts import LAYOUTS
 
@@ -90,11 +91,18 @@ def test_an_official_corrupted_set(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert rows[0] == Status("cifar10-c", "", "right", "20 files, 20 official, 0 built here")
 
 
+def note_as_built(folder: Path, *names: str) -> None:
+    md5 = {name: {"md5": hashlib.md5((folder / name).read_bytes()).hexdigest()} for name in names}
+    (folder / "build.json").write_text(json.dumps({"seed": 0, "files": md5}))
+
+
 def test_random_corruptions_may_differ_and_deterministic_ones_may_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_cifar_c(tmp_path, "CIFAR-10-C", monkeypatch)
     change(folder / "fog.npy")
+    assert whole(tmp_path, "cifar10-c").state == "unknown"  # nobody says who made it
+    note_as_built(folder, "fog.npy")
     assert whole(tmp_path, "cifar10-c").detail == "20 files, 19 official, 1 built here"
     change(folder / "contrast.npy")
     states = {row.file: row for row in check(tmp_path) if row.name == "cifar10-c"}
@@ -102,6 +110,16 @@ def test_random_corruptions_may_differ_and_deterministic_ones_may_not(
     assert states["contrast.npy"].state == "damaged"
     assert str(folder / "contrast.npy") in states["contrast.npy"].remedy
     assert (states[""].state, states[""].detail) == ("damaged", "damaged: contrast.npy")
+
+
+def test_a_built_file_that_changed_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_cifar_c(tmp_path, "CIFAR-10-C", monkeypatch)
+    change(folder / "fog.npy")
+    note_as_built(folder, "fog.npy")
+    whole_file = (folder / "fog.npy").read_bytes()
+    (folder / "fog.npy").write_bytes(whole_file[:-1] + bytes([whole_file[-1] ^ 2]))
+    row = whole(tmp_path, "cifar10-c")
+    assert (row.state, row.detail) == ("damaged", "damaged: fog.npy")
 
 
 def test_a_partly_built_set_and_truncated_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,6 +137,7 @@ def test_cifar100_c_from_images_in_another_order(tmp_path: Path, monkeypatch: py
     folder = write_cifar_c(tmp_path, "CIFAR-100-C", monkeypatch)
     change(folder / "labels.npy")
     change(folder / "contrast.npy")
+    note_as_built(folder, "labels.npy", "contrast.npy")
     rows = {row.file: row for row in check(tmp_path) if row.name == "cifar100-c"}
     assert rows[""].ok
     assert rows["contrast.npy"].state == "built here"
@@ -129,7 +148,3 @@ def test_the_official_table_covers_every_file() -> None:
     table = json.loads(files("ttaps.data").joinpath("cifar_c_md5.json").read_text())
     for folder in cifar_c.FOLDERS.values():
         assert set(table[folder]) == set(C_FILES)
-
-
-def test_the_check_and_the_corruptions_agree_on_what_is_deterministic() -> None:
-    assert {"labels", *corruptions.DETERMINISTIC} == DETERMINISTIC  # written twice: the check need not import torch

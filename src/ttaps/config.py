@@ -7,7 +7,7 @@ import difflib
 import json
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -30,9 +30,10 @@ def from_dict(kind: type[T], values: Mapping[str, Any], where: str, base: T | No
     return kind(**changes)
 
 
-def nearest(word: str, known: Mapping[str, Any] | list[str]) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
     """Return a hint like `` (did you mean 'epochs'?)``, or the choices where none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    known = list(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f" (did you mean '{near[0]}'?)" if near else f" (known are {', '.join(known)})"
 
 

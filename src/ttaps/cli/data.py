@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from ttaps.cli.options import parse, print_json
+from ttaps.cli.options import listed, parse, print_json
 from ttaps.errors import UsageError
 
 
@@ -51,7 +51,7 @@ class Build:
 
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"--workers must be at least 1, not {self.workers}.")
-        chosen = [part.strip() for part in self.corruptions.split(",") if part.strip()] or None
+        chosen = listed(self.corruptions) or None
         print(build(self.name, data_root(self.data_root), self.seed, chosen, self.workers))
 
 

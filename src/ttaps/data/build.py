@@ -26,6 +26,7 @@ from ttaps.data.corruptions import DETERMINISTIC, RANDOM, corrupt_set
 from ttaps.data.corruptions.tools import Pixels, need
 from ttaps.data.record import Record, save
 from ttaps.errors import TtapsError, UsageError
+from ttaps.files import alone, cannot_write
 from ttaps.progress import bar
 
 CHUNK = 500  # images: 0.03 to 2 seconds of work, which is all that a kill can lose
@@ -84,6 +85,18 @@ def build_from(
     workers = os.cpu_count() or 1 if workers is None else workers
     if workers < 1:
         raise UsageError(f"A build needs at least one worker, not {workers}.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    with alone(folder.parent / f".{folder.name}.lock", f"building {folder}"):
+        _build_missing(images, labels, folder, seed, wanted, workers)
+
+
+def _build_missing(
+    images: Pixels, labels: npt.NDArray[np.int64], folder: Path, seed: int, wanted: Sequence[str], workers: int
+) -> None:
+    """Do what is left to do, one corruption after the other."""
     record = Record.open(folder, seed, images, labels)
     if not record.done("labels.npy"):
         record.add("labels.npy", np.tile(labels, len(SEVERITIES)).astype(np.uint8))

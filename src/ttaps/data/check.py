@@ -9,24 +9,16 @@ from pathlib import Path
 
 from ttaps.data.checksums import file_md5, problem
 from ttaps.data.cifar_c import CORRUPTIONS, EXTRA_CORRUPTIONS, FOLDERS, IMAGES, map_array
+from ttaps.data.corruptions import DETERMINISTIC
 from ttaps.data.fetch import MB
 from ttaps.data.layouts import LAYOUTS, Layout
+from ttaps.data.record import recorded_md5
 from ttaps.errors import DataError
 from ttaps.progress import bar
 
 OFFICIAL_CIFAR100_TEST = "f0ef6b0ae62326f3e7ffdfab6717acfc"  # md5 of the file: right bytes are in the official order
-# The others were drawn from an unseeded generator: no copy built anywhere can have the official md5.
-DETERMINISTIC = {
-    "labels",
-    "brightness",
-    "contrast",
-    "defocus_blur",
-    "gaussian_blur",
-    "jpeg_compression",
-    "pixelate",
-    "saturate",
-    "zoom_blur",
-}
+# The other corruptions were drawn from an unseeded generator: no copy built anywhere can have the official md5.
+MUST_MATCH = {"labels", *DETERMINISTIC}
 C_FILES = tuple(f"{name}.npy" for name in ("labels", *CORRUPTIONS, *EXTRA_CORRUPTIONS))
 
 
@@ -36,7 +28,7 @@ class Status:
 
     name: str
     file: str
-    state: str  # right, missing, incomplete, damaged; files of corrupted sets: official, built here, missing, damaged
+    state: str  # right, missing, incomplete, damaged; files of corrupted sets: official, built here, unknown, missing, damaged
     detail: str
     remedy: str = ""
 
@@ -83,12 +75,16 @@ def _check_cifar_c(name: str, root: Path) -> list[Status]:
     official = _official_md5(FOLDERS[name])
     # CIFAR-10's order is known, so only CIFAR-100-C can rightly be built from images in another order.
     reordered = name == "cifar100-c" and digests.get("labels.npy") != official["labels.npy"]
-    rows = [_check_file(name, folder / file, digests.get(file), official[file], reordered) for file in C_FILES]
+    built = recorded_md5(folder)
+    rows = [
+        _check_file(name, folder / file, digests.get(file), official[file], built.get(file), reordered)
+        for file in C_FILES
+    ]
     return [_summary(name, rows, remedy), *rows]
 
 
-def _check_file(name: str, path: Path, found: str | None, official: str, reordered: bool) -> Status:
-    """Judge one file by its presence, shape and md5."""
+def _check_file(name: str, path: Path, found: str | None, official: str, built: str | None, reordered: bool) -> Status:
+    """Judge one file by its presence, its shape, and its md5 against the official one and the one noted when it was built."""
     if found is None:
         return Status(name, path.name, "missing", "not built yet", f"ttaps data build {name}")
     again = f"remove {path}, then: ttaps data build {name}"
@@ -99,24 +95,34 @@ def _check_file(name: str, path: Path, found: str | None, official: str, reorder
         return Status(name, path.name, "damaged", str(error).splitlines()[0].rstrip("."), again)
     if found == official:
         return Status(name, path.name, "official", "the official file, byte for byte")
-    if reordered:
-        return Status(name, path.name, "built here", "from images not in the official order, so its md5 cannot match")
-    if path.stem in DETERMINISTIC:
+    if path.stem in MUST_MATCH and not reordered:
+        return Status(name, path.name, "damaged", "a deterministic file, but its md5 is not the official one", again)
+    if built is None:
         return Status(
-            name, path.name, "damaged", "a deterministic corruption, but its md5 is not the official one", again
+            name, path.name, "unknown", "not the official file, and no build.json says how it was made", again
         )
-    return Status(name, path.name, "built here", "a random corruption: differs from the official file by design")
+    if found != built:
+        return Status(
+            name, path.name, "damaged", "it has changed since it was built: its md5 is not build.json's", again
+        )
+    why = "from images not in the official order" if reordered else "a random corruption"
+    return Status(name, path.name, "built here", f"{why}, so its md5 cannot be the official one; as built")
 
 
 def _summary(name: str, rows: list[Status], remedy: str) -> Status:
     """Return the line for a whole corrupted set from those of its files."""
     damaged = [row.file for row in rows if row.state == "damaged"]
     absent = [row.file for row in rows if row.state == "missing"]
+    unknown = [row.file for row in rows if row.state == "unknown"]
     if damaged:
         return Status(name, "", "damaged", f"damaged: {', '.join(damaged)}", f"remove these files, then: {remedy}")
     if absent:
         there = len(rows) - len(absent)
         return Status(name, "", "incomplete", f"{there} of {len(rows)} files; missing: {', '.join(absent)}", remedy)
+    if unknown:
+        return Status(
+            name, "", "unknown", f"of unknown origin: {', '.join(unknown)}", f"remove these files, then: {remedy}"
+        )
     official = sum(row.state == "official" for row in rows)
     return Status(name, "", "right", f"{len(rows)} files, {official} official, {len(rows) - official} built here")
 

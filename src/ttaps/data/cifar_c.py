@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ttaps.config import nearest
 from ttaps.data.cifar import ImageSet
 from ttaps.data.layouts import CIFAR10_CLASSES, CIFAR100_CLASSES
 from ttaps.errors import DataError, UsageError
@@ -56,9 +56,7 @@ def check_corruption(corruption: str) -> None:
     """Refuse a name that is none of the 19 corruptions, and suggest the nearest that is."""
     known = CORRUPTIONS + EXTRA_CORRUPTIONS
     if corruption not in known:
-        near = get_close_matches(corruption, known, n=1, cutoff=0.4)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of: {', '.join(known)}."
-        raise UsageError(f"No corruption {corruption!r}.\n{hint}")
+        raise UsageError(f"Unknown corruption '{corruption}'{nearest(corruption, known)}.")
 
 
 def map_array(path: Path, shape: tuple[int, ...], remedy: str) -> NDArray[Any]:

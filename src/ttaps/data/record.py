@@ -63,6 +63,18 @@ class Record:
         write_text(self.folder / "build.json", json.dumps(self.content, indent=1) + "\n")
 
 
+def recorded_md5(folder: Path) -> dict[str, str]:
+    """Return the md5 that each file had when it was built; nothing where ``build.json`` is not there."""
+    content = _read(folder / "build.json") or {"files": {}}
+    return {file: str(entry["md5"]) for file, entry in content["files"].items()}
+
+
+def origin(folder: Path) -> str:
+    """Return what tells one copy of a corrupted set from another: the seed it was built with, or nothing for the official one."""
+    content = _read(folder / "build.json")
+    return f"built with seed {content.get('seed')}" if content else ""
+
+
 def save(path: Path, values: npt.NDArray[Any]) -> None:
     """Write an ``.npy`` file that is whole or not there."""
     with replacing(path) as scratch, scratch.open("wb") as file:

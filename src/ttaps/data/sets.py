@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
+from ttaps.config import nearest
 from ttaps.data.cifar import ImageSet, read_cifar10, read_cifar100
 from ttaps.data.cifar_c import CORRUPTIONS, FOLDERS, read_cifar_c
 from ttaps.data.images import read_image_folder, read_npz
@@ -58,6 +58,4 @@ def _read_path(name: str, size: int) -> ImageSet:
         return read_npz(path)
     if path.is_dir():
         return read_image_folder(path, size)
-    near = get_close_matches(name, NAMES, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Choose {', '.join(NAMES)}, an image folder or an .npz file."
-    raise UsageError(f"No data set, folder or .npz file {name!r}.\n{hint}")
+    raise UsageError(f"There is no data set, folder or .npz file '{name}'{nearest(name, NAMES)}.")

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ttaps.config import nearest
-from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, load_set, split_train
+from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, data_root, load_set, split_train
+from ttaps.data.cifar_c import FOLDERS
 from ttaps.data.corruptions import corrupt_set
+from ttaps.data.record import origin
 from ttaps.data.sample import SAMPLE_CORRUPTIONS
 from ttaps.errors import DataError, UsageError
 from ttaps.evaluate.plan import Item
@@ -120,7 +122,8 @@ def _corrupted(name: str, root: Path | None, corruptions: tuple[str, ...], sever
         image: Pixels = parts[item.corruption, item.severity].images[item.image]
         return image
 
-    digest = _digest(first.classes, first.labels)
+    made = origin(data_root(root) / FOLDERS[name]) if name in FOLDERS else ""
+    digest = _digest((*first.classes, made), first.labels)
     return Benchmark(name, first.classes, first.labels, corruptions, severities, digest, pixels)
 
 
