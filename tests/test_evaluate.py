@@ -164,6 +164,15 @@ def test_another_setting_is_another_experiment(tmp_path: Path) -> None:
     assert settings[0]["views"]["scale"] == [0.14, 1.0]
 
 
+def test_a_report_can_know_how_the_model_was_trained(tmp_path: Path) -> None:
+    model = dataclasses.replace(small_model(), info={"objective": "jt", "seed": 3, "hours": 0.1})
+    evaluate(model, small_benchmark(1), [Source()], folder=tmp_path)
+    with Store(tmp_path, write=False) as store:
+        facts = store.models()[model.fingerprint]
+    assert (facts["objective"], facts["seed"], facts["model"]["prototypes"]) == ("jt", 3, 5)
+    assert "hours" not in facts
+
+
 def test_a_destroyed_network_predicts_nothing() -> None:
     trace = np.array([[0.25, 0.75], [np.nan, np.nan]], dtype=np.float32)
     assert make_row(Item("fog", 5, 0), 0, trace, 0.0).predictions == (1, -1)

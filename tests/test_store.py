@@ -75,6 +75,17 @@ def test_merging_adds_what_is_new(tmp_path: Path) -> None:
         merge([tmp_path / "nowhere"], tmp_path / "c")
 
 
+def test_what_is_known_about_a_model_is_kept_and_merged(tmp_path: Path) -> None:
+    with Store(tmp_path / "old") as old:
+        assert old.models() == {}
+    with Store(tmp_path / "a") as a:
+        a.describe_model("f00", {"objective": "jt"})
+        a.describe_model("f00", {"objective": "jt+ent", "model": {"prototypes": 300}})
+    merge([tmp_path / "a", tmp_path / "old"], tmp_path / "c")
+    with Store(tmp_path / "c", write=False) as c:
+        assert c.models() == {"f00": {"objective": "jt+ent", "model": {"prototypes": 300}}}
+
+
 def test_the_table_for_other_programs(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         number = store.experiment(FIRST)

@@ -24,6 +24,7 @@ from ttaps.keys import key
 from ttaps.model.checkpoint import Model
 from ttaps.progress import bar
 
+FACTS = ("objective", "data", "seed", "step", "steps")
 Watch = Callable[[int, list[Row]], object]
 
 
@@ -49,6 +50,7 @@ def evaluate(
     data = data.fitted(model)
     plan = Plan(data.labels, data.corruptions, data.severities, limit, shard)
     with Store(folder) as store, bar() as progress:
+        store.describe_model(model.fingerprint, model_facts(model))
         tracks = [Track(store, model, data, method, seed) for method in methods for seed in seeds]
         total, done = len(plan) * len(tracks), sum(track.stored(plan) for track in tracks)
         task = progress.add_task(f"Evaluating {data.name}", total=total, completed=done, note="")
@@ -114,6 +116,12 @@ def describe(model: Model, data: Benchmark, method: Method, seed: int) -> Experi
     settings: dict[str, Any] = dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}
     canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"))
     return Experiment(model.name, model.fingerprint, data.name, data.digest, method.name, canonical, seed)
+
+
+def model_facts(model: Model) -> dict[str, Any]:
+    """Return what a report says about a model: how it was trained and what its network is."""
+    known = {name: model.info[name] for name in FACTS if name in model.info}
+    return {**known, "model": dataclasses.asdict(model.network.config)}
 
 
 def make_row(item: Item, label: int, trace: NDArray[np.float32], seconds: float) -> Row:

@@ -6,6 +6,7 @@ The write-ahead log makes a group of rows whole or absent whenever the process i
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -38,6 +39,8 @@ TABLES = (
         PRIMARY KEY (experiment, corruption, severity, image)
     ) WITHOUT ROWID""",
 )
+# Made when it is first needed: files of older versions have none.
+MODELS = "CREATE TABLE IF NOT EXISTS models (fingerprint TEXT PRIMARY KEY, facts TEXT NOT NULL)"
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,20 @@ class Store:
             found = self._connection.execute(f"SELECT id, {names} FROM experiments ORDER BY id").fetchall()
         return {number: Experiment(*values) for number, *values in found}
 
+    def describe_model(self, fingerprint: str, facts: dict[str, Any]) -> None:
+        """Keep what is known about a model (its objective, its seed): no result depends on it, but a table names it."""
+        with self._clear_errors(), self._transaction():
+            self._connection.execute(MODELS)
+            self._connection.execute("INSERT OR REPLACE INTO models VALUES (?, ?)", (fingerprint, json.dumps(facts)))
+
+    def models(self) -> dict[str, dict[str, Any]]:
+        """Return what is known about models, by fingerprint."""
+        with self._clear_errors():
+            if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'models'").fetchone():
+                return {}
+            found = self._connection.execute("SELECT fingerprint, facts FROM models").fetchall()
+        return {fingerprint: json.loads(facts) for fingerprint, facts in found}
+
     def add(self, experiment: int, rows: Iterable[Row]) -> int:
         """Add rows, all or none, and return how many were new; those that are there already stay as they are."""
         values = ((experiment, *_encode(row)) for row in rows)
@@ -225,6 +242,8 @@ def merge(folders: Sequence[Path], into: Path) -> int:
     with Store(into) as target:
         for folder in folders:
             with Store(folder, write=False) as source:
+                for fingerprint, facts in source.models().items():
+                    target.describe_model(fingerprint, facts)
                 for number, experiment in source.experiments().items():
                     added += target.add(target.experiment(experiment), source.rows(number))
     return added

@@ -25,6 +25,7 @@ from ttaps.evaluate.store import Experiment, Store
 
 AVERAGE = "Avg."
 ORDER = {name: place for place, name in enumerate(CORRUPTIONS + EXTRA_CORRUPTIONS)}
+# An image's outcome in two cases; places are numbered from 0, without a gap.
 PAIR = np.dtype([("place", "i4"), ("image", "i8"), ("before", "?"), ("after", "?")])
 Pairs = NDArray[np.void]
 Place = tuple[str, int]
@@ -111,6 +112,24 @@ def over_seeds(summaries: Sequence[Summary]) -> list[SeedLine]:
     return [SeedLine(*place, *mean_std(shares), len(shares)) for place, shares in ordered]
 
 
+def measure(pairs: Pairs, corruption: str = AVERAGE, severity: int | None = None) -> Line:
+    """Return the line of some pairs; where they are of several places (corruptions, seeds), each place has the same weight.
+
+    A picture at all its places is one observation: the intervals come from the spread between pictures, and the test is an
+    exact sign test between the pictures that gained and those that lost. With one place that is Wilson's interval and McNemar's test.
+    """
+    places = len(np.unique(pairs["place"]))
+    if places == 1:
+        return _line(corruption, severity, pairs)
+    before, after = (_average_accuracy(pairs, pairs[when]) for when in ("before", "after"))
+    gains = _by_picture(pairs, pairs["after"].astype(float) - pairs["before"])
+    low, high = average_difference((gains * len(gains)).tolist(), 1 / places)
+    p = mcnemar(int((gains > 0).sum()), int((gains < 0).sum()))
+    fixed, broken = int((pairs["after"] > pairs["before"]).sum()), int((pairs["after"] < pairs["before"]).sum())
+    difference = Difference(after.percent - before.percent, 100 * low, 100 * high, p, fixed, broken)
+    return Line(corruption, severity, len(pairs), before, after, difference)
+
+
 def to_json(summaries: Iterable[Summary]) -> str:
     """Return summaries for machines; a method's settings are an object, not text."""
     return json.dumps([_plain(summary) for summary in summaries], indent=1)
@@ -131,38 +150,21 @@ def _table(experiments: tuple[Experiment, ...], outcomes: Iterable[tuple[str, in
     if not len(pairs):
         raise UsageError(f"No image has been evaluated yet with {' and '.join(e.method for e in experiments)}.")
     ordered = sorted(places, key=lambda place: (ORDER.get(place[0], -1), place))
-    lines = tuple(_line(place, pairs[pairs["place"] == places[place]]) for place in ordered)
-    return Summary(experiments, lines, _average(lines, pairs))
+    lines = tuple(_line(*place, pairs[pairs["place"] == places[place]]) for place in ordered)
+    return Summary(experiments, lines, measure(pairs))
 
 
-def _line(place: Place, pairs: Pairs) -> Line:
+def _line(corruption: str, severity: int | None, pairs: Pairs) -> Line:
     before, after = pairs["before"], pairs["after"]
     n, fixed, broken = len(pairs), int((~before & after).sum()), int((before & ~after).sum())
     change, (low, high) = paired_difference(fixed, broken, n)
     difference = Difference(100 * change, 100 * low, 100 * high, mcnemar(fixed, broken), fixed, broken)
-    return Line(*place, n, _accuracy(int(before.sum()), n), _accuracy(int(after.sum()), n), difference)
+    return Line(corruption, severity, n, _accuracy(int(before.sum()), n), _accuracy(int(after.sum()), n), difference)
 
 
 def _accuracy(right: int, n: int) -> Accuracy:
     low, high = wilson(right, n)
     return Accuracy(100 * right / n, 100 * low, 100 * high)
-
-
-def _average(lines: Sequence[Line], pairs: Pairs) -> Line:
-    """Average over corruptions, each with the same weight.
-
-    A picture under all its corruptions is one observation: the intervals come from the spread between pictures, and the test is an
-    exact sign test between the pictures that gained and those that lost. With one corruption that is what its own line says.
-    """
-    if len(lines) == 1:
-        return dataclasses.replace(lines[0], corruption=AVERAGE, severity=None)
-    before, after = (_average_accuracy(pairs, pairs[when]) for when in ("before", "after"))
-    gains = _by_picture(pairs, pairs["after"].astype(float) - pairs["before"])
-    low, high = average_difference((gains * len(gains)).tolist(), 1 / len(lines))
-    p = mcnemar(int((gains > 0).sum()), int((gains < 0).sum()))
-    fixed, broken = (sum(getattr(line.difference, name) for line in lines) for name in ("fixed", "broken"))
-    difference = Difference(after.percent - before.percent, 100 * low, 100 * high, p, fixed, broken)
-    return Line(AVERAGE, None, len(pairs), before, after, difference)
 
 
 def _average_accuracy(pairs: Pairs, right: NDArray[np.bool_]) -> Accuracy:
