@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 stderr = Console(stderr=True)
 
 
-def bar() -> Progress:
-    """Return a rich progress bar for ``with bar() as progress: task = progress.add_task("what", total=n)``."""
+def bar(console: Console = stderr) -> Progress:
+    """Return a rich progress bar for ``with bar() as progress: task = progress.add_task("what", total=n, note="")``.
+
+    On a narrow terminal only the note at the end is cut: how much is done and how long it takes always stay in sight.
+    """
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=stderr,
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=18)),
+        BarColumn(bar_width=12),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        TextColumn("left", table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+        console=console,
+        expand=True,
         speed_estimate_period=3600,  # the default forgets after 30 s, which one slow step may take
-        transient=False,
     )
 
 
