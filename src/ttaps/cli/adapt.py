@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,11 +78,16 @@ def _read(path: Path, size: int) -> torch.Tensor:
 def _adapt_all(model: Model, pictures: list[torch.Tensor], method: Method, seed: int) -> list[Result]:
     with bar() as progress:
         task = progress.add_task("Adapting", total=len(pictures), note="")
-        results = []
-        for picture in pictures:
-            results.append(adapt(model, picture, method, seed=seed))
-            progress.advance(task)
+        results: list[Result] = []
+        for group in batched(pictures, torch.get_num_threads()):  # side by side, one thread each
+            results += adapt(model, group, method, seed=seed)
+            progress.advance(task, len(group))
     return results
+
+
+def batched(items: list[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
+    """Yield groups of ``size`` items; itertools has this from Python 3.12 on."""
+    return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def _some_views(method: Method, picture: torch.Tensor, seed: int) -> torch.Tensor:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -50,10 +50,9 @@ def save_model(folder: Path, network: Network, classes: tuple[str, ...], info: d
         "ttaps": __version__,
         "model": dataclasses.asdict(network.config),
         "classes": classes,
-        "fingerprint": fingerprint(network),
         **info,
     }
-    write_bytes(folder / WEIGHTS, save(weights))
+    write_bytes(folder / WEIGHTS, save(weights, metadata={"fingerprint": fingerprint(network)}))
     write_text(folder / CONFIG, json.dumps(config, indent=1) + "\n")
     write_text(folder / "README.md", card)
 
@@ -85,8 +84,12 @@ def load_model(folder: Path, backbone: nn.Module | None = None, features: int | 
 
 
 def fingerprint(network: nn.Module) -> str:
-    """Hash all weights, names and shapes included."""
-    digest = hashlib.sha256()
+    """Hash what decides a network's answers: all weights with their names and shapes, and the settings that are not the defaults."""
+    config = getattr(network, "config", ModelConfig())
+    changed = {
+        f.name: getattr(config, f.name) for f in dataclasses.fields(config) if getattr(config, f.name) != f.default
+    }
+    digest = hashlib.sha256(json.dumps(changed, sort_keys=True).encode())
     for name, tensor in sorted(network.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(_bytes(tensor))
@@ -121,6 +124,8 @@ def _fill(network: Network, path: Path) -> None:
     """Load weights and say exactly which do not fit."""
     try:
         weights = load_file(path)
+        with safe_open(path, framework="pt") as file:
+            noted = (file.metadata() or {}).get("fingerprint")
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing: the folder holds no finished checkpoint yet.") from None
     except (SafetensorError, OSError, ValueError) as error:
@@ -139,3 +144,8 @@ def _fill(network: Network, path: Path) -> None:
             "Weights and config come from different models, or your own backbone must be passed to load()."
         )
     network.load_state_dict(weights)
+    if noted and noted != fingerprint(network):
+        raise CheckpointError(
+            f"{path} is damaged, or its {CONFIG} was edited: its fingerprint is {fingerprint(network)}, not {noted}.\n"
+            "Get or train the model again."
+        )

@@ -30,13 +30,15 @@ class Split:
 
 def training_images(data: str, root: Path, model: ModelConfig) -> Split:
     """Load the training images of a data set, or say why this network cannot learn them."""
-    images = load_set(data, root, split="train")
+    images = load_set(data, root, split="train", size=model.image_size)
     if len(images.classes) != model.classes:
         raise UsageError(
             f"{data} has {len(images.classes)} classes, the network {model.classes}: set --model.classes {len(images.classes)}."
         )
-    if images.images.shape[-1] != model.image_size:
+    height, width = images.images.shape[-2:]
+    if not height == width == model.image_size:
         raise UsageError(
-            f"{data} has images of {images.images.shape[-1]} pixels, the network takes {model.image_size}: set --model.image-size."
+            f"{data} has images of {width}x{height} pixels, the network takes {model.image_size}x{model.image_size}.\n"
+            "Set --model.image-size, or make the images square."
         )
     return Split.of(images)
