@@ -99,14 +99,14 @@ def slow_view(image: Tensor, view: Parameters, size: int, kernel: int) -> Tensor
     return slow_blur(image, view.sigma.item(), kernel) if view.sigma > 0 else image
 
 
-@pytest.mark.parametrize("size", [16, 24, 32, 40])
-def test_whole_views_are_those_made_step_by_step(size: int) -> None:
+@pytest.mark.parametrize(("size", "window"), [(16, 1), (24, 3), (32, 3), (40, 5), (64, 7)])
+def test_whole_views_are_those_made_step_by_step(size: int, window: int) -> None:
     views, images = SwavViews(), pictures(2, dtype=torch.float64)
     drawn = views.sample(12, 32, generator())
     index = torch.arange(12) % 2
     made = views.apply(images, drawn, size, index)
     for i in range(12):
-        slow = slow_view(images[i % 2], drawn[i : i + 1], size, views.blur_kernel)
+        slow = slow_view(images[i % 2], drawn[i : i + 1], size, window)
         torch.testing.assert_close(made[i], slow, atol=2e-5, rtol=0)  # weights are float32: 31 has 2e-6 between numbers
 
 
@@ -278,6 +278,10 @@ def test_wrong_input_is_refused_with_its_value() -> None:
     drawn = Parameters.identity(3, 32)
     with pytest.raises(UsageError, match="blur_kernel is 4"):
         SwavViews(blur_kernel=4)
+    with pytest.raises(UsageError, match=r"scale is \(2.0, 3.0\)"):
+        SwavViews(scale=(2.0, 3.0))
+    with pytest.raises(UsageError, match="flip is 7"):
+        SwavViews(flip=7)
     with pytest.raises(UsageError, match=r"\(3, 32, 32\)"):
         SwavViews().apply(pictures(1)[0], drawn)
     with pytest.raises(UsageError, match="2 images for 3 views"):

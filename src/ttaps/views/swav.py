@@ -65,12 +65,19 @@ class SwavViews:
     """Probability of blurring."""
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     """Range of the blur's standard deviation in pixels."""
-    blur_kernel: int = 3
-    """Width of the blur's window in pixels, odd: a tenth of the image, so 3 at 32 pixels."""
+    blur_kernel: int = 0
+    """Width of the blur's window in pixels, odd; 0 is a tenth of the view, as the authors' pipeline has it: 3 at 32 pixels."""
 
     def __post_init__(self) -> None:
-        if self.blur_kernel < 1 or self.blur_kernel % 2 == 0:
-            raise UsageError(f"blur_kernel is {self.blur_kernel}: give an odd number of pixels, such as 3")
+        if self.blur_kernel < 0 or (self.blur_kernel and self.blur_kernel % 2 == 0):
+            raise UsageError(f"blur_kernel is {self.blur_kernel}: give an odd number of pixels, such as 3, or 0")
+        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise UsageError(
+                f"scale is {self.scale}: give the smallest and the largest share of the area, within 0 and 1"
+            )
+        for name in ("flip", "jitter_probability", "grayscale", "blur"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name} is {getattr(self, name)}: give a probability, from 0 to 1")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator."""
@@ -99,7 +106,8 @@ class SwavViews:
         ``images`` are (N, 3, H, W), uint8 or float in [0, 1]; view i is made of image ``index[i]``; without an index,
         of image i, or of the only image. ``size`` is H unless given.
         """
-        return make_views(images, parameters, size, index, self.blur_kernel)
+        kernel = self.blur_kernel or int(0.1 * (size or images.shape[-1])) | 1
+        return make_views(images, parameters, size, index, kernel)
 
 
 def make_views(
