@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-stderr = Console(stderr=True)
+# Under torchrun the first process speaks for all.
+stderr = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
 
 
 def bar(console: Console = stderr) -> Progress:

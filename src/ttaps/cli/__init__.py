@@ -61,7 +61,9 @@ def guarded(command: str, arguments: Sequence[str]) -> int:
     try:
         importlib.import_module(f"ttaps.cli.{command}").run(list(arguments))
     except TtapsError as error:
-        print(f"ttaps {command}: {error}", file=sys.stderr)
+        rank = os.environ.get("RANK", "0")
+        place = command if rank == "0" else f"{command} (process {rank})"
+        print(f"ttaps {place}: {error}", file=sys.stderr)
         return error.exit_code
     except SystemExit as stop:
         return int(stop.code or 0)

@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +20,15 @@ from ttaps.errors import UsageError
 from ttaps.evaluate import Experiment, Shard, Store, Summary, evaluate, open_benchmark, over_seeds, summarise, to_json
 from ttaps.evaluate.summary import Accuracy, Difference
 from ttaps.progress import say
+from ttaps.training.parallel import together
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure accuracy before and after adaptation. Killed at any moment, the same command goes on where it was."""
+    """Measure accuracy before and after adaptation. Killed at any moment, the same command goes on where it was.
+
+    torchrun --nproc-per-node N -m ttaps evaluate ... shares the images out over N processes, with the same rows as one.
+    """
 
     model: ModelName
     """An embedded model (cifar10) or a run folder."""
@@ -61,6 +66,8 @@ def run(arguments: list[str]) -> None:
     methods = chosen_methods(listed(options.methods), options.set)
     seeds = numbers(options.seeds, "--seeds")
     shard = Shard.parse(options.shard) if options.shard else Shard.of_rank()
+    if options.shard and Shard.of_rank().count > 1:
+        raise UsageError("torchrun's processes share the images out among themselves: leave --shard out.")
     use_threads(options.threads)
     device = pick_device(options.device)
     model = load(options.model)
@@ -73,7 +80,14 @@ def run(arguments: list[str]) -> None:
     )
     model.network.to(device)
     folder = options.out or Path("results") / f"{model.name}-{data.name}"
-    experiments = evaluate(model, data, methods, seeds, folder=folder, limit=options.limit, shard=shard)
+    with together(patience=timedelta(days=1)) as ranks:
+        several = ranks.size > 1
+        experiments = evaluate(
+            model, data, methods, seeds, folder=folder, limit=options.limit, shard=shard, together=several
+        )
+        ranks.wait()  # so that the table is of all images
+    if not ranks.first:
+        return
     with Store(folder, write=False) as store:
         summaries = [summarise(store, number) for number in experiments]
     print(to_json(summaries) if options.json else show(summaries, len(seeds)))

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import math
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,11 +90,13 @@ def use_threads(threads: int | None) -> None:
 
 
 def pick_device(name: str) -> str:
-    """Return the device to use; ``auto`` takes a GPU where there is one."""
+    """Return the device to use; ``auto`` takes a GPU where there is one, and under torchrun each process a GPU of its own."""
     import torch
 
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        name = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:

@@ -16,6 +16,7 @@ from ttaps.training.config import TrainConfig
 class Train:
     """Train a model. Killed at any moment, the same command goes on where it was.
 
+    torchrun --nproc-per-node N -m ttaps train ... shares every batch out over N processes, with the same result as one.
     Every setting can be overridden here; a run folder keeps all of them in train.toml.
     """
 
@@ -49,9 +50,13 @@ def run(arguments: list[str]) -> None:
 
     from ttaps.data import data_root
     from ttaps.training.loop import Run
+    from ttaps.training.parallel import together
     from ttaps.training.split import training_images
 
     use_threads(options.threads)
     split = training_images(options.settings.data, data_root(options.data_root), options.settings.model)
-    Run(options.settings, options.out, split, pick_device(options.device)).train()
-    print(options.out)
+    device = pick_device(options.device)
+    with together(device) as ranks:
+        Run(options.settings, options.out, split, device, ranks).train()
+    if ranks.first:
+        print(options.out)

@@ -24,6 +24,7 @@ from ttaps.keys import key
 from ttaps.model.checkpoint import Model
 from ttaps.progress import bar
 
+ASK_EVERY = 5.0  # seconds
 FACTS = ("objective", "data", "seed", "step", "steps")
 Watch = Callable[[int, list[Row]], object]
 
@@ -37,6 +38,7 @@ def evaluate(
     folder: Path,
     limit: int | None = None,
     shard: Shard = EVERYTHING,
+    together: bool = False,
     group: int = 8,
     watch: Watch = lambda experiment, rows: None,
 ) -> list[int]:
@@ -44,6 +46,7 @@ def evaluate(
 
     Images are worked on in groups: first all methods and seeds on one group, then the next, so that a run that is stopped has compared
     them on the same images. Each group is stored when it is done, and what is stored is not done again. ``watch`` is told of every group.
+    With ``together``, other processes do the other shards in the same folder, and the progress shown is that of all.
     """
     if group < 1:
         raise UsageError(f"A group must have at least 1 image, not {group}.")
@@ -52,15 +55,36 @@ def evaluate(
     with Store(folder) as store, bar() as progress:
         store.describe_model(model.fingerprint, model_facts(model))
         tracks = [Track(store, model, data, method, seed) for method in methods for seed in seeds]
-        total, done = len(plan) * len(tracks), sum(track.stored(plan) for track in tracks)
+        shown = dataclasses.replace(plan, shard=EVERYTHING) if together else plan
+        total, done = len(shown) * len(tracks), sum(track.stored(shown) for track in tracks)
+        meter = Meter(store, [track.number for track in tracks], together)
         task = progress.add_task(f"Evaluating {data.name}", total=total, completed=done, note="")
         for items in _groups(plan, group):
             for track, rows in _work(tracks, items):
                 store.add(track.number, rows)
                 track.count(rows)
                 watch(track.number, rows)
-                progress.update(task, advance=len(rows), note=track.note())
+                progress.update(task, completed=done + meter.count(len(rows)), note=track.note())
     return [track.number for track in tracks]
+
+
+class Meter:
+    """Counts the rows added since the start, by this process or by all that work on the same experiments."""
+
+    def __init__(self, store: Store, experiments: Sequence[int], together: bool) -> None:
+        self.store, self.experiments, self.together = store, experiments, together
+        self.before = store.count(experiments)
+        self.own, self.all, self.ask_at = 0, 0, perf_counter() + ASK_EVERY
+
+    def count(self, rows: int) -> int:
+        """Take note of rows of one's own, and return how many there are in all; those of others are looked up every few seconds."""
+        self.own += rows
+        now = perf_counter()
+        if self.together and now > self.ask_at:
+            self.all = self.store.count(self.experiments) - self.before
+            took = perf_counter() - now  # 40 ms for 100,000 rows
+            self.ask_at = now + max(ASK_EVERY, 200 * took)
+        return max(self.own, self.all)
 
 
 class Track:

@@ -157,6 +157,13 @@ class Store:
             self._connection.executemany("INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             return self._connection.total_changes - before
 
+    def count(self, experiments: Sequence[int]) -> int:
+        """Return how many rows some experiments have."""
+        places = ", ".join("?" * len(experiments))
+        with self._clear_errors():
+            query = f"SELECT COUNT(*) FROM rows WHERE experiment IN ({places})"
+            return int(self._connection.execute(query, tuple(experiments)).fetchone()[0])
+
     def items(self, experiment: int) -> Iterator[Item]:
         """Yield which images an experiment has, without reading their results."""
         query = "SELECT corruption, severity, image FROM rows WHERE experiment = ?"

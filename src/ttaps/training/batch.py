@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ttaps.keys import generator
+from ttaps.losses import Reduce
 from ttaps.views import CropViews, SwavViews
 
 
@@ -25,6 +26,13 @@ class Batch:
     """This process's rows of the whole batch; views are drawn for the whole batch, so sharing it out changes nothing."""
     total: int | None = None
     """Size of the whole batch, over all processes."""
+    logsumexp: Reduce | None = None
+    """Sums over the whole batch, for Sinkhorn; None where one process has it all."""
+
+    @property
+    def share(self) -> float:
+        """This process's part of the whole batch: the weight of its mean over rows."""
+        return len(self.images) / (self.total or len(self.images))
 
     def views(self, kind: SwavViews | CropViews, name: str) -> Tensor:
         """Return one view of every image, drawn for this step and ``name``."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import zlib
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.progress import Progress, TaskID
 from torch import Tensor
@@ -23,6 +25,7 @@ from ttaps.training.config import TrainConfig
 from ttaps.training.health import Health, Trouble
 from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.optimiser import Average, Optimiser
+from ttaps.training.parallel import Ranks
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
 from ttaps.training.state import State, load_state, log_metrics, rewind_metrics, save_state
@@ -30,13 +33,21 @@ from ttaps.training.validation import accuracy
 
 LOG_EVERY = 25  # steps between rows of metrics.jsonl
 GLANCE = 2_000  # validation images looked at while training; all of them at the end
+ALONE = Ranks()
 
 
 class Run:
-    """A training run in a folder. ``Run(...).train()`` starts it, or goes on where it was killed."""
+    """A training run in a folder. ``Run(...).train()`` starts it, or goes on where it was killed.
 
-    def __init__(self, config: TrainConfig, folder: Path, split: Split, device: str = "cpu") -> None:
-        self.config, self.folder, self.split = config, folder, split
+    With several ``ranks`` each takes some rows of every batch; only the first touches the folder.
+    """
+
+    def __init__(
+        self, config: TrainConfig, folder: Path, split: Split, device: str = "cpu", ranks: Ranks = ALONE
+    ) -> None:
+        if ranks.size > 1 and config.model.norm == "batch":
+            raise UsageError("model.norm = batch needs the whole batch in one process: use 1 process or group norm.")
+        self.config, self.folder, self.split, self.ranks = config, folder, split, ranks
         self.device = torch.device(device)
         self.network = initial_network(config).to(self.device)
         weights = dict(self.network.named_parameters())
@@ -53,12 +64,17 @@ class Run:
 
     def train(self) -> None:
         """Do the steps that are left, then validate and write the finished model."""
+        if not self.ranks.first:
+            self._train()
+            return
         claim_folder(self.folder, self.config)
         with alone(self.folder / ".lock", "training here"):
             self._train()
 
     def _train(self) -> None:
-        first = self.restore()
+        first = self.restore() if self.ranks.first else 0
+        if self.ranks.size > 1:
+            first = self._start_alike(first)
         if first >= self.schedule.steps:
             say(f"{self.folder} is already trained: {first} steps.")
             return
@@ -68,13 +84,23 @@ class Run:
             for step in range(first, self.schedule.steps):
                 began = time.monotonic()
                 parts = self.step(step)
+                if not self.ranks.first:
+                    continue
                 self.watch(step, parts, progress, task, time.monotonic() - began)
                 self.seconds += time.monotonic() - began
                 due = time.monotonic() - saved > 60 * self.config.checkpoint_minutes
                 if due and step + 1 < self.schedule.steps:  # a state with all steps done says that the run is finished
                     self.save(step + 1)
                     saved = time.monotonic()
-        self.finish()
+        if self.ranks.first:
+            self.finish()
+
+    def _start_alike(self, first: int) -> int:
+        """Make sure that all processes were told the same; then give them what the first has, and return its step."""
+        images = zlib.crc32(np.ascontiguousarray(self.split.train.images).data)
+        self.ranks.agree("their settings or images", to_toml(self.config), images)
+        self.ranks.follow(tensor for group in self.groups().values() for tensor in group.values())
+        return self.ranks.number(first)
 
     def step(self, step: int) -> dict[str, Tensor]:
         """One gradient step on one batch."""
@@ -85,14 +111,15 @@ class Run:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
             parts = self.objective(self.network, batch, self.config.loss, joint)
         self.network.zero_grad(set_to_none=True)
-        parts["loss"].backward()
+        (parts["loss"] * batch.share).backward()
         if self.schedule.prototypes_frozen(step):
             self.network.prototypes.grad = None
+        self.ranks.add_gradients(self.network.parameters())
         self.optimiser.step(self.schedule.lr(step))
         self.network.renormalise_prototypes()
         if self.average:
             self.average.update(self.network.named_parameters(), step)
-        return parts
+        return self.ranks.whole(parts, batch)
 
     @torch.no_grad()
     def seed_prototypes(self, size: int) -> None:
@@ -101,11 +128,15 @@ class Run:
         pictures = F.interpolate(to_unit(self.images[chosen]), (size, size), mode="bilinear", antialias=True)
         seeds = torch.cat([self.network.project(part) for part in pictures.split(128)])
         self.network.prototypes[: len(seeds)] = seeds.float()
+        self.ranks.follow([self.network.prototypes])
 
     def batch(self, step: int) -> Batch:
-        """Return the images of one step."""
-        chosen = batch_indices(len(self.images), self.config.batch, self.config.seed, step).to(self.device)
-        return Batch(self.images[chosen], self.labels[chosen], self.config.seed, step, self.schedule.size(step))
+        """Return the images of one step, or this process's rows of them."""
+        chosen = batch_indices(len(self.images), self.config.batch, self.config.seed, step)
+        rows = self.ranks.rows(len(chosen))
+        own, size = chosen[rows].to(self.device), self.schedule.size(step)
+        common = self.config.seed, step, size, rows, len(chosen), self.ranks.logsumexp
+        return Batch(self.images[own], self.labels[own], *common)
 
     def watch(self, step: int, parts: dict[str, Tensor], progress: Progress, task: TaskID, seconds: float) -> None:
         """Show, log, judge, and now and then validate."""
@@ -151,10 +182,12 @@ class Run:
     def save(self, step: int, measured: dict[str, float] | None = None) -> None:
         """Write the model so far, then where the run stands: a kill between the two repeats some steps and loses nothing."""
         self.save_model(step, measured or {})
+        save_state(self.folder, State(step, self.seconds, self.groups()))
+
+    def groups(self) -> dict[str, dict[str, Tensor]]:
+        """Return all tensors that change from step to step."""
         groups = {"weights": self.network.state_dict(), "momentum": self.optimiser.momentum}
-        if self.average:
-            groups["average"] = self.average.weights
-        save_state(self.folder, State(step, self.seconds, groups))
+        return groups | ({"average": self.average.weights} if self.average else {})
 
     def save_model(self, step: int, measured: dict[str, float]) -> None:
         """Write the model folder of design: weights, config, card."""
@@ -165,13 +198,17 @@ class Run:
             "step": step,
             "steps": self.schedule.steps,
             "hours": round(self.seconds / 3600, 2),
-            "hardware": f"{torch.get_num_threads()} threads"
-            if self.device.type == "cpu"
-            else torch.cuda.get_device_name(),
+            "hardware": self.hardware(),
             **measured,
         }
         card = model_card(self.config, info, len(self.images))
         save_model(self.folder, self.result(), self.split.train.classes, info, card)
+
+    def hardware(self) -> str:
+        """Say what the run runs on."""
+        cpu = self.device.type == "cpu"
+        one = f"{torch.get_num_threads()} threads" if cpu else torch.cuda.get_device_name()
+        return f"{self.ranks.size} processes, each with {one}" if self.ranks.size > 1 else one
 
     def restore(self) -> int:
         """Take up the saved state, and return the step to go on with."""

@@ -25,7 +25,10 @@ def loss(network: Network, batch: Batch, config: LossConfig, joint: float, entro
         return baseline.loss(network, batch, config, joint)
     z_s, z_t, z_supervised = _projections(network, batch, config)
     scores_s, scores_t = network.scores(z_s), network.scores(z_t)
-    codes_s, codes_t = (sinkhorn_codes(s, config.epsilon, config.sinkhorn_iterations) for s in (scores_s, scores_t))
+    codes_s, codes_t = (
+        sinkhorn_codes(scores, config.epsilon, config.sinkhorn_iterations, batch.logsumexp)
+        for scores in (scores_s, scores_t)
+    )
     swav = swapped_prediction(scores_s, scores_t, codes_s, codes_t, config.tau)
     swav = swav / 2 if config.directions == "mean" else swav
 

@@ -1,0 +1,104 @@
+"""One of several processes that train together, started by :func:`start`.
+
+``python small_parallel.py train OPTIONS...`` is ``ttaps train OPTIONS...`` with a rest before every step, so that there is a moment to
+kill it in. ``steps FOLDER PICTURES.npz OPTIONS...`` writes what 20 steps of every objective came to, then is ``ttaps train OPTIONS...``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, get_args
+from unittest.mock import patch
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from small_training import STARTS, Slow
+from ttaps.cli import main
+from ttaps.data import read_npz
+from ttaps.losses import sinkhorn_codes
+from ttaps.training import loop
+from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
+from ttaps.training.loop import Run
+from ttaps.training.parallel import Ranks, together
+from ttaps.training.split import Split
+
+STEPS = 20
+Objective = Literal["baseline", "jt", "jt+ent"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+SHARED = TrainConfig(
+    epochs=3,
+    batch=15,  # not even: one process has seven rows, the other eight
+    sizes=(8,),
+    average=0.9,
+    checkpoint_minutes=0.002,
+    validate_every=1,
+    model=STARTS,
+    optimiser=OptimiserConfig(lr=0.1, warmup=0.5, decay="linear"),
+    loss=LossConfig(joint_from=0.5, prototypes_from_images=True),
+)
+"""24 steps: cross-entropy alone for four, then the objective's own loss."""
+
+
+def twenty_steps(objective: Objective, pictures: Path, ranks: Ranks) -> dict[str, Tensor]:
+    """Return codes, parts of the loss, gradients and weights of a run's first 20 steps, in double precision."""
+    torch.set_default_dtype(torch.float64)
+    run = Run(replace(SHARED, objective=objective), Path("unused"), Split.of(read_npz(pictures)), ranks=ranks)
+    found: dict[str, Tensor] = {}
+    for step in range(STEPS):
+        parts = run.step(step)
+        found |= {f"{name} {step}": part.detach() for name, part in parts.items()}
+    found |= {f"gradient {name}": w.grad for name, w in run.network.named_parameters() if w.grad is not None}
+    found |= {f"weight {name}": w.detach() for name, w in run.network.named_parameters()}
+    batch = run.batch(STEPS)
+    with torch.no_grad():
+        codes = sinkhorn_codes(run.network.scores(run.network.project(batch.images)), logsumexp=batch.logsumexp)
+    torch.set_default_dtype(torch.float32)
+    return {**found, "codes": codes}
+
+
+def start(arguments: Sequence[str | Path], count: int = 2) -> list[subprocess.Popen[str]]:
+    """Start processes that know of each other as those of ``torchrun`` do; so each can be killed by itself."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(count)}
+    return [
+        subprocess.Popen(
+            [sys.executable, __file__, *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(count)
+    ]
+
+
+def write_steps(folder: Path, pictures: Path) -> None:
+    """Write this process's results of all objectives."""
+    torch.set_num_threads(1)
+    with together() as ranks:
+        for objective in OBJECTIVES:
+            found = twenty_steps(objective, pictures, ranks)
+            save_file({name: t.contiguous() for name, t in found.items()}, folder / f"{objective}-{ranks.rank}")
+
+
+def train_slowly(options: list[str]) -> int:
+    """Train with time to be killed in."""
+    Slow.pause = 0.05
+    with patch.object(loop, "Run", Slow):
+        return main(["train", *options])
+
+
+if __name__ == "__main__":
+    what, *rest = sys.argv[1:]
+    if what == "steps":
+        write_steps(Path(rest[0]), Path(rest[1]))
+        sys.exit(main(["train", *rest[2:]]))
+    sys.exit(train_slowly(rest))
