@@ -50,7 +50,7 @@ def test_whole_numbers_may_stand_for_floats() -> None:
         ({"model": {"protoypes": 3}}, r"^my.toml: model: unknown key 'protoypes' \(did you mean 'prototypes'\?\)\.$"),
         ({"xyz": 3}, r"unknown key 'xyz' \(known are objective, data, epochs"),
         ({"objective": "jt+net"}, r"objective is 'jt\+net' \(did you mean 'jt\+ent'\?\)\.$"),
-        ({"objective": 3}, r"objective is 3 \(known are baseline, jt, jt\+ent\)\.$"),
+        ({"objective": 77}, r"objective is 77 \(known are baseline, jt, jt\+ent, ttt, mt3\)\.$"),
         ({"batch": "many"}, r"batch must be int, not 'many'"),
         ({"batch": 1.5}, r"batch must be int, not 1.5"),
         ({"batch": True}, r"batch must be int, not True"),

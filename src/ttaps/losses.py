@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 Reduce = Callable[[Tensor], Tensor]
 
@@ -55,6 +56,16 @@ def prototype_entropy(logits: Tensor) -> Tensor:
     log_p = at_least_float32(logits).log_softmax(-1)
     log_mean = log_p.logsumexp(0) - math.log(len(log_p))
     return _entropy(log_p).mean() - _entropy(log_mean)
+
+
+def byol(predictions: Tensor, z: Tensor) -> Tensor:
+    """MT3's self-supervised loss: 2 - 2 cos of each view's prediction with the other view's z, which is a constant.
+
+    Rows are first all of one view, then all of the other; both directions summed, mean over images.
+    """
+    other = torch.cat(z.detach().chunk(2)[::-1])
+    cosine = F.cosine_similarity(at_least_float32(predictions), at_least_float32(other))
+    return 2 * (2 - 2 * cosine).mean()
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from ttaps.model.config import ModelConfig
 from ttaps.model.cut import SCOPES, Cut
+from ttaps.model.heads import Byol
 from ttaps.model.network import Network, evaluating, to_unit
 
-__all__ = ["SCOPES", "Cut", "ModelConfig", "Network", "evaluating", "to_unit"]
+__all__ = ["SCOPES", "Byol", "Cut", "ModelConfig", "Network", "evaluating", "to_unit"]

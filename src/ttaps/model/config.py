@@ -43,6 +43,8 @@ class ModelConfig:
     """Start every residual branch at zero (its last norm's scale), which helps short trainings to start."""
     classifier_scale: float = 1.0
     """Factor on the classifier's initial weights; z has unit norm, so 1 gives tiny logits at first."""
+    heads: tuple[Literal["rotation", "predictor"], ...] = ()
+    """Extra heads: ``rotation`` (TTT: a stage 3 of its own and four logits) and ``predictor`` (MT3: a second projector on z)."""
 
     def __post_init__(self) -> None:
         for name in ("classes", "prototypes", "projection", "hidden", "width", "groups", "image_size"):

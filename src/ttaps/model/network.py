@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from ttaps.errors import UsageError
 from ttaps.model.backbone import Norm, ResNet
 from ttaps.model.config import ModelConfig
+from ttaps.model.heads import Byol, make_head
 
 
 class Normalise(nn.Module):
@@ -62,12 +63,29 @@ class Network(nn.Module):
             self.classifier.weight.mul_(config.classifier_scale)
         if config.zero_init and isinstance(self.backbone, ResNet):
             self.backbone.zero_branches()
+        # Last, so that the rest starts the same with and without heads.
+        self.heads = nn.ModuleDict({name: make_head(name, self.backbone, config) for name in config.heads})
 
     def pieces(self) -> list[tuple[str, nn.Module]]:
         """Return what stands between an image and z, in order, by name."""
         inner = getattr(self.backbone, "pieces", None)
         named = [(f"backbone.{name}", piece) for name, piece in inner()] if inner else [("backbone", self.backbone)]
         return [("normalise", self.normalise), *named, ("projector", self.projector), ("unit", self.unit)]
+
+    def split(self, part: str) -> tuple[nn.Sequential, nn.Sequential]:
+        """Return what comes before the first piece of ``part``, such as ``backbone.stage3``, and what comes from there to z."""
+        pieces = self.pieces()
+        first = next(index for index, (name, _) in enumerate(pieces) if name.startswith(part))
+        before, after = (nn.Sequential(*(piece for _, piece in some)) for some in (pieces[:first], pieces[first:]))
+        return before, after
+
+    def rotation_branch(self) -> nn.Sequential:
+        """Return the way from images to the logits of four rotations: the stages before the third, then the rotation head."""
+        return nn.Sequential(self.split("backbone.stage3")[0], self.heads["rotation"])
+
+    def byol(self) -> Byol:
+        """Return the way from images to z and its prediction."""
+        return Byol(self.pieces(), self.heads["predictor"])
 
     def project(self, images: Tensor) -> Tensor:
         """Return z = g(f(x)), unit vectors of shape (N, Z)."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ttaps.keys import generator
 from ttaps.losses import Reduce
-from ttaps.views import CropViews, SwavViews
+from ttaps.views import CropViews, ShiftViews, SwavViews
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Batch:
         """This process's part of the whole batch: the weight of its mean over rows."""
         return len(self.images) / (self.total or len(self.images))
 
-    def views(self, kind: SwavViews | CropViews, name: str) -> Tensor:
+    def views(self, kind: SwavViews | CropViews | ShiftViews, name: str) -> Tensor:
         """Return one view of every image, drawn for this step and ``name``."""
         draw = generator(self.seed, "views", name, self.step)
         parameters = kind.sample(self.total or len(self.images), self.images.shape[-1], draw)

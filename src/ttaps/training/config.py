@@ -27,13 +27,15 @@ class OptimiserConfig:
     """L2 penalty."""
     warmup: float = 10
     """Epochs of linear warm-up."""
-    decay: Literal["cosine", "linear"] = "cosine"
-    """Shape of the decay to zero after the warm-up."""
+    decay: Literal["cosine", "linear", "step", "constant"] = "cosine"
+    """After the warm-up: down to zero by a cosine or a line, a tenth after 1/2 and again after 5/6 of the run (TTT), or none (MT3)."""
+    clip: float = 0.0
+    """Largest norm of any one weight's gradient; 0 does not clip."""
 
 
 @dataclass(frozen=True)
 class LossConfig:
-    """Weights and temperatures of eq. (9)."""
+    """Weights and temperatures of eq. (9), and what ``ttt`` and ``mt3`` need."""
 
     gamma_ce: float = 0.3
     """γ1, weight of the cross-entropy beside SwAV."""
@@ -61,14 +63,24 @@ class LossConfig:
     """Start the prototypes at the projections of training images when the joint loss begins, instead of at random."""
     freeze_prototypes: float = 0.0
     """Epochs of joint training in which the prototypes do not move."""
+    rotations: Literal["all", "random"] = "all"
+    """``ttt``: every picture in all four rotations (the authors' script), or in a random one: 2 pictures to compute instead of 5."""
+    task_images: int = 8
+    """``mt3``: images of one task; a batch holds batch / task_images tasks."""
+    inner_lr: float = 0.1
+    """``mt3``: step size of the inner step."""
+    inner_clip: float = 10.0
+    """``mt3``: largest norm of any one weight's gradient in the inner step."""
+    gamma_byol: float = 0.1
+    """``mt3``: weight of the BYOL loss after the inner step."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """One training run."""
 
-    objective: Literal["baseline", "jt", "jt+ent"] = "jt+ent"
-    """``baseline`` (cross-entropy), ``jt`` (with SwAV) or ``jt+ent`` (with SwAV and the prototypes' entropy)."""
+    objective: Literal["baseline", "jt", "jt+ent", "ttt", "mt3"] = "jt+ent"
+    """``baseline`` (cross-entropy), ``jt`` (with SwAV), ``jt+ent`` (with SwAV and the prototypes' entropy), ``ttt`` or ``mt3``."""
     data: str = "cifar10"
     """``cifar10``, ``cifar100``, ``sample`` (inside the package), a folder of class folders, or an .npz file."""
     epochs: float = 300
@@ -110,6 +122,7 @@ class TrainConfig:
             ("optimiser.muon_lr", self.optimiser.muon_lr),
             ("loss.epsilon", self.loss.epsilon),
             ("loss.tau", self.loss.tau),
+            ("loss.inner_clip", self.loss.inner_clip),
         ):
             if not value > 0:
                 raise UsageError(f"{name} must be positive, not {value}.")
@@ -122,3 +135,19 @@ class TrainConfig:
             or self.size_until[-1:] != (1.0,)
         ):
             raise UsageError("sizes and size_until must be equally long, and size_until must rise to 1.")
+        head = HEADS.get(self.objective)
+        if head and head not in self.model.heads:
+            raise UsageError(f"Objective {self.objective} trains a {head} head: set --model.heads {head}.")
+        if self.objective == "mt3":
+            _check_mt3(self)
+
+
+HEADS = {"ttt": "rotation", "mt3": "predictor"}
+"""The extra head that an objective trains."""
+
+
+def _check_mt3(config: TrainConfig) -> None:
+    if config.model.norm != "group":
+        raise UsageError("Objective mt3 steps on weights that no running statistics belong to: set --model.norm group.")
+    if config.loss.task_images < 1 or config.batch % config.loss.task_images:
+        raise UsageError(f"batch ({config.batch}) must be a multiple of loss.task_images ({config.loss.task_images}).")

@@ -12,7 +12,7 @@ from rich.progress import Progress, TaskID
 from torch import Tensor
 from torch.nn import functional as F
 
-from ttaps.config import to_toml
+from ttaps.config import from_dict, read_toml, to_toml
 from ttaps.errors import TtapsError, UsageError
 from ttaps.files import alone, write_text
 from ttaps.keys import key
@@ -247,8 +247,9 @@ def initial_network(config: TrainConfig) -> Network:
 
 def claim_folder(folder: Path, config: TrainConfig) -> None:
     """Make ``folder`` this run's, or refuse if it holds a run with other settings."""
-    path, text = folder / "train.toml", to_toml(config)
-    if path.exists() and path.read_text() != text:
+    path = folder / "train.toml"
+    # As settings, not as text: a file from before a setting existed has its default.
+    if path.exists() and from_dict(TrainConfig, read_toml(path), where=str(path)) != config:
         raise UsageError(
             f"{folder} holds a run with other settings (see {path}).\nUse another --out, or --resume to go on with those."
         )
@@ -257,4 +258,4 @@ def claim_folder(folder: Path, config: TrainConfig) -> None:
     except OSError as error:
         raise TtapsError(f"Cannot make the folder {folder}: {error.strerror}.") from error
     if not path.exists():
-        write_text(path, text)
+        write_text(path, to_toml(config))

@@ -36,6 +36,9 @@ class Optimiser:
         names, weights = list(moving), [weight.detach() for weight in moving.values()]
         velocity = [self.momentum[name] for name in names]
         gradients = [weight.grad for weight in moving.values() if weight.grad is not None]
+        if config.clip:
+            norms = torch._foreach_norm(gradients)
+            gradients = [g / (n / config.clip).clamp_min(1.0) for g, n in zip(gradients, norms, strict=True)]
         gradients = list(torch._foreach_add(gradients, weights, alpha=config.weight_decay))
         torch._foreach_mul_(velocity, config.momentum)
         torch._foreach_add_(velocity, gradients)

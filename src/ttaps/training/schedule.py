@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ttaps.training.config import TrainConfig
+
+DECAYS: dict[str, Callable[[float], float]] = {
+    "cosine": lambda left: (1 - math.cos(math.pi * left)) / 2,
+    "linear": lambda left: left,
+    "step": lambda left: 0.1 ** ((left <= 1 / 2) + (left <= 1 / 6)),
+    "constant": lambda left: 1.0,
+}
+"""The factor on the learning rate where so much (1 to 0) of the run is left."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +34,12 @@ class Schedule:
         return step / self.epoch_steps
 
     def lr(self, step: int) -> float:
-        """Factor on the base learning rate: linear warm-up, then cosine or linear decay to zero."""
+        """Factor on the base learning rate: linear warm-up, then the decay."""
         warmup = min(self.config.optimiser.warmup * self.epoch_steps, self.steps)
         if step < warmup:
             return min(1.0, (step + 1) / warmup)
         left = 1 - (step - warmup) / max(1, self.steps - warmup)
-        return left if self.config.optimiser.decay == "linear" else (1 - math.cos(math.pi * left)) / 2
+        return DECAYS[self.config.optimiser.decay](left)
 
     def size(self, step: int) -> int:
         """Resolution in pixels."""
@@ -41,7 +50,7 @@ class Schedule:
         """How far the cross-entropy alone (0) has turned into the joint loss (1)."""
         loss = self.config.loss
         since = self.epoch(step) - loss.joint_from
-        if self.config.objective == "baseline" or since < 0:
+        if not self.config.objective.startswith("jt") or since < 0:
             return 0.0
         return min(1.0, (since + 1 / self.epoch_steps) / loss.joint_ramp) if loss.joint_ramp > 0 else 1.0
 

@@ -1,6 +1,8 @@
 """Augmented views: draw parameters with :meth:`sample`, then make all views of a batch at once with :meth:`apply`."""
 
+from ttaps.views.mt3 import MT3_VIEWS, shift_task
 from ttaps.views.parameters import Parameters
 from ttaps.views.swav import CropViews, SwavViews
+from ttaps.views.ttt import ShiftViews, quarter_turns
 
-__all__ = ["CropViews", "Parameters", "SwavViews"]
+__all__ = ["MT3_VIEWS", "CropViews", "Parameters", "ShiftViews", "SwavViews", "quarter_turns", "shift_task"]

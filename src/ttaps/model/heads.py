@@ -1,0 +1,36 @@
+"""Extra heads that the compared methods train beside the classifier: TTT's rotation head and MT3's predictor."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from torch import Tensor, nn
+
+from ttaps.errors import UsageError
+from ttaps.model.backbone import ResNet
+from ttaps.model.config import ModelConfig
+
+
+def make_head(name: str, backbone: nn.Module, config: ModelConfig) -> nn.Sequential:
+    """Return the head called ``name`` in its initial state."""
+    if name == "predictor":
+        return nn.Sequential(
+            nn.Linear(config.projection, config.hidden), nn.ReLU(), nn.Linear(config.hidden, config.projection)
+        )
+    if not isinstance(backbone, ResNet):
+        raise UsageError("A rotation head branches off the stages of our own ResNet; leave it out of model.heads.")
+    return nn.Sequential(deepcopy(backbone.stage3), deepcopy(backbone.pool), nn.Linear(backbone.features, 4))
+
+
+class Byol(nn.Module):
+    """Images to their projections z and the predictions q(z), with the parts of a network and no others."""
+
+    def __init__(self, pieces: list[tuple[str, nn.Module]], predictor: nn.Module) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(*(piece for _, piece in pieces))
+        self.predictor = predictor
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return z and q(z), both of shape (N, Z)."""
+        z = self.encoder(images)
+        return z, self.predictor(z)

@@ -1,0 +1,41 @@
+"""The views of TTT: a random crop of the picture in a black frame, mirrored or not, turned by quarters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ttaps.views.parameters import Parameters
+from ttaps.views.swav import make_views
+
+
+@dataclass(frozen=True)
+class ShiftViews:
+    """Pad with black, crop to the old size anywhere, and flip: no change of scale or colour."""
+
+    padding: int = 4
+    """Width of the black frame in pixels: how far a picture can be shifted."""
+    flip: float = 0.5
+    """Probability of mirroring."""
+
+    def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
+        """Draw ``n`` views of square images of ``size`` pixels from a CPU generator; boxes are in the padded image."""
+        corner = torch.randint(2 * self.padding + 1, (n, 2), generator=generator)
+        flip = torch.rand(n, generator=generator, dtype=torch.float64) < self.flip
+        return replace(Parameters.identity(n, size), box=torch.cat([corner, torch.full((n, 2), size)], 1), flip=flip)
+
+    def apply(
+        self, images: Tensor, parameters: Parameters, size: int | None = None, index: Tensor | None = None
+    ) -> Tensor:
+        """Make the views; see :meth:`SwavViews.apply`."""
+        padded = F.pad(images, [self.padding] * 4)
+        return make_views(padded, parameters, size or images.shape[-1], index, blur_kernel=1)
+
+
+def quarter_turns(images: Tensor, turns: Tensor) -> Tensor:
+    """Turn each square image by its own number of quarters, anticlockwise."""
+    all_four = torch.stack([images.rot90(quarters, (2, 3)) for quarters in range(4)])
+    return all_four[turns, torch.arange(len(images))]

@@ -1,0 +1,203 @@
+"""TTT: rotations against torch's, the loss and the steps against hand-written ones, and the promises every method keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from small_training import TINY
+from ttaps.data import ImageSet
+from ttaps.errors import UsageError
+from ttaps.model import ModelConfig, Network
+from ttaps.model.checkpoint import load_model
+from ttaps.training.batch import Batch
+from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
+from ttaps.training.loop import Run
+from ttaps.training.objectives import OBJECTIVES
+from ttaps.training.objectives.ttt import rotated
+from ttaps.training.schedule import Schedule
+from ttaps.training.split import Split
+from ttaps.views import ShiftViews, quarter_turns
+
+WITH_HEAD = replace(TINY, heads=("rotation",))
+SHORT = TrainConfig(
+    objective="ttt",
+    epochs=1,
+    batch=16,
+    sizes=(8,),
+    checkpoint_minutes=0.0,
+    validate_every=100,
+    model=WITH_HEAD,
+    optimiser=OptimiserConfig(lr=0.1, warmup=0, decay="step"),
+)
+
+
+def seeded(config: ModelConfig) -> Network:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Network(config).eval()
+
+
+@pytest.fixture
+def network() -> Network:
+    return seeded(WITH_HEAD)
+
+
+@pytest.fixture
+def batch(textures: ImageSet) -> Batch:
+    return Batch(torch.from_numpy(textures.images[:6]), torch.from_numpy(textures.labels[:6]), seed=0, step=3, size=8)
+
+
+def rotation_logits(network: Network, pictures: Tensor) -> Tensor:
+    """The branch by hand: stem, stages 1 and 2, the head's own stage 3, mean over pixels, four logits."""
+    backbone, head = network.backbone, network.heads["rotation"]
+    features = network.normalise(pictures)
+    for part in ("stem", "stage1", "stage2"):
+        features = getattr(backbone, part)(features)
+    assert isinstance(head, nn.Sequential)
+    logits: Tensor = head[2](head[0](features).mean((2, 3)))
+    return logits
+
+
+# --- views
+
+
+def test_a_picture_is_turned_by_its_label() -> None:
+    pictures = torch.rand(8, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    turns = torch.tensor([0, 1, 2, 3, 3, 2, 1, 0])
+    for turned, picture, quarters in zip(quarter_turns(pictures, turns), pictures, turns.tolist(), strict=True):
+        assert torch.equal(turned, torch.rot90(picture, quarters, (1, 2)))
+    # One quarter is anticlockwise: the top right corner comes to the top left.
+    assert torch.equal(quarter_turns(pictures[:1], torch.tensor([1]))[0, :, 0, 0], pictures[0, :, 0, -1])
+
+
+def test_a_shifted_view_is_a_window_on_the_framed_picture() -> None:
+    pictures = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    kind = ShiftViews(padding=3)
+    drawn = kind.sample(40, 8, torch.Generator().manual_seed(1))
+    framed = torch.zeros(40, 3, 14, 14)
+    framed[:, :, 3:11, 3:11] = pictures / 255
+    for view, frame, (top, left, _, _), flip in zip(
+        kind.apply(pictures, drawn), framed, drawn.box.tolist(), drawn.flip.tolist(), strict=True
+    ):
+        window = frame[:, top : top + 8, left : left + 8]
+        torch.testing.assert_close(view, window.flip(2) if flip else window)
+    assert set(drawn.box[:, :2].flatten().tolist()) == set(range(7))
+    assert set(drawn.flip.tolist()) == {True, False}
+
+
+def test_a_smaller_shifted_view_is_the_whole_one_made_smaller() -> None:
+    pictures = torch.randint(0, 256, (5, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    drawn = ShiftViews().sample(5, 8, torch.Generator().manual_seed(1))
+    whole, small = (ShiftViews().apply(pictures, drawn, size) for size in (8, 4))
+    torch.testing.assert_close(small, F.interpolate(whole, (4, 4), mode="bilinear", antialias=True))
+
+
+# --- the network
+
+
+def test_heads_leave_the_rest_as_it_was() -> None:
+    plain, with_heads = seeded(TINY), seeded(replace(TINY, heads=("rotation", "predictor")))
+    extra = with_heads.state_dict()
+    assert not any(name.startswith("heads") for name in plain.state_dict())  # so fingerprints stay too
+    for name, weight in plain.state_dict().items():
+        assert torch.equal(weight, extra.pop(name)), name
+    assert {name.split(".")[1] for name in extra} == {"rotation", "predictor"}
+
+
+def test_the_rotation_head_starts_as_a_copy_of_stage_3(network: Network) -> None:
+    stage, head = network.backbone.stage3, network.heads["rotation"]
+    assert isinstance(stage, nn.Module)
+    assert isinstance(head, nn.Sequential)
+    for own, other in zip(head[0].parameters(), stage.parameters(), strict=True):
+        assert torch.equal(own, other)
+        assert own is not other
+    assert network.rotation_branch()(torch.rand(2, 3, 8, 8)).shape == (2, 4)
+
+
+def test_no_rotation_head_on_a_backbone_without_stages() -> None:
+    backbone = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.raises(UsageError, match=r"branches off the stages of our own ResNet"):
+        Network(WITH_HEAD, backbone, features=3)
+
+
+# --- training
+
+
+def test_the_loss_is_both_cross_entropies(network: Network, batch: Batch) -> None:
+    pictures = batch.views(ShiftViews(), "crop")
+    cross_entropy = -network(pictures).log_softmax(-1)[range(6), batch.labels].mean()
+    each = [-rotation_logits(network, pictures.rot90(k, (2, 3))).log_softmax(-1)[:, k] for k in range(4)]
+    parts = OBJECTIVES["ttt"](network, batch, LossConfig(), 1.0)
+    torch.testing.assert_close(parts["ce"], cross_entropy.detach())
+    torch.testing.assert_close(parts["rotation"], torch.stack(each).mean().detach())
+    torch.testing.assert_close(parts["loss"], cross_entropy + torch.stack(each).mean())
+
+
+def test_random_rotations_are_drawn_for_the_step(batch: Batch) -> None:
+    pictures = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    turned, turns = rotated(pictures, batch, "random")
+    for view, picture, quarters in zip(turned, pictures, turns.tolist(), strict=True):
+        assert torch.equal(view, picture.rot90(quarters, (1, 2)))
+    drawn = {tuple(rotated(pictures, replace(batch, step=step), "random")[1].tolist()) for step in range(5)}
+    assert len(drawn) == 5
+    parts = [
+        rotated(pictures[rows], replace(batch, rows=rows, total=6), "random")[1] for rows in (slice(2), slice(2, 6))
+    ]
+    assert torch.equal(torch.cat(parts), turns)
+
+
+def test_the_authors_learning_rate() -> None:
+    schedule = Schedule(replace(SHORT, epochs=150), epoch_steps=10)
+    rates = [schedule.lr(step) for step in (0, 749, 750, 1249, 1250, 1499)]
+    assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
+
+
+def test_an_objective_wants_its_head() -> None:
+    with pytest.raises(UsageError, match=r"Objective ttt trains a rotation head: set --model.heads rotation"):
+        replace(SHORT, model=TINY)
+
+
+class Killed(Run):
+    """A run that dies before its fifth step."""
+
+    def step(self, step: int) -> dict[str, Tensor]:
+        if step == 4:
+            raise KeyboardInterrupt
+        return super().step(step)
+
+
+def test_a_killed_run_ends_like_any_other(textures: ImageSet, tmp_path: Path) -> None:
+    split = Split.of(textures)
+    with pytest.raises(KeyboardInterrupt):
+        Killed(SHORT, tmp_path / "killed", split).train()
+    for folder in ("killed", "whole"):
+        Run(SHORT, tmp_path / folder, split).train()
+    killed, whole = ((tmp_path / folder / "model.safetensors").read_bytes() for folder in ("killed", "whole"))
+    assert killed == whole
+    trained = load_model(tmp_path / "whole").network
+    assert trained.config == WITH_HEAD
+    before = Run(SHORT, tmp_path / "new", split).network.state_dict()
+    moved = {
+        name.split(".")[0]
+        for name, weight in trained.state_dict().items()
+        if not torch.allclose(weight, before[name], rtol=1e-6)  # prototypes are put back on the sphere, and round
+    }
+    assert moved == {"backbone", "projector", "classifier", "heads"}
+
+
+def test_a_run_from_before_there_were_heads_goes_on(textures: ImageSet, tmp_path: Path) -> None:
+    """Its train.toml says nothing about settings that came later."""
+    config = replace(SHORT, objective="baseline", model=TINY, epochs=0.2)
+    Run(config, tmp_path, Split.of(textures)).train()
+    settings = tmp_path / "train.toml"
+    lines = settings.read_text().splitlines()
+    settings.write_text("\n".join(line for line in lines if not line.startswith(("heads", "clip", "inner"))))
+    Run(config, tmp_path, Split.of(textures)).train()
+    with pytest.raises(UsageError, match="other settings"):
+        Run(replace(config, seed=1), tmp_path, Split.of(textures)).train()
