@@ -7,7 +7,7 @@ works on 8-bit images and rounds after every operation; here nothing is rounded.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass, replace
 
 import torch
@@ -153,7 +153,7 @@ def make_planes(planes: Tensor, sources: Tensor, parameters: Parameters, turns: 
         flat.index_copy_(1, gray, colour.luminance(flat.index_select(1, gray)).expand(3, -1, -1))
 
 
-def check(images: Tensor, parameters: Parameters, index: Tensor | None) -> None:
+def check(images: Tensor, parameters: Sized, index: Tensor | None) -> None:
     """Refuse images of a wrong shape, or whose number fits neither the views nor the index."""
     if images.ndim != 4 or images.shape[1] != 3 or images.shape[2] != images.shape[3] or not len(images):
         raise UsageError(f"images have shape {tuple(images.shape)}: give square colour images, (N, 3, H, H)")
