@@ -5,22 +5,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ttaps.adaptation import Method, Result, make_method
+from ttaps.adaptation import Method, Result, check, make_method
 from ttaps.config import nearest
 from ttaps.data.images import fit, read_image
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.keys import key
-from ttaps.model import to_unit
+from ttaps.model import Network, to_unit
 from ttaps.model.checkpoint import Model, load_model
+from ttaps.model.network import Normalise
 
 ImageLike = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
+MeanStd = tuple[Sequence[float], Sequence[float]]
 EMBEDDED = Path(__file__).parent / "models"
 
 
@@ -44,12 +46,14 @@ def load(model: str | Path, backbone: nn.Module | None = None) -> Model:
 
 
 def adapt(
-    model: Model,
+    model: Model | nn.Module,
     images: ImageLike | Sequence[ImageLike],
     method: str | Method = "ttaps",
     *,
     seed: int = 0,
     keys: Sequence[int] | None = None,
+    normalise: MeanStd | None = None,
+    classes: Sequence[str] | None = None,
     **settings: Any,
 ) -> Result:
     """Adapt a copy of the model's weights to each image by itself, and return its class probabilities before and after every step.
@@ -57,17 +61,55 @@ def adapt(
     ``images`` is a file, a PIL image or an array (3, H, W), or several of them, or an array (N, 3, H, W); uint8, or float in [0, 1].
     An image's randomness comes from ``seed`` and its own pixels, so the answer does not depend on what else is adapted, or when;
     ``keys`` (one number per image) replace the pixels. ``settings`` are the method's own: ``adapt(model, image, steps=5, lr=0.3)``.
+
+    ``model`` may be any classifier, a module that maps images to logits, where the method needs no special training. Images are then
+    arrays of the size it wants; ``normalise`` is (mean, deviation) of the channels that it expects to be taken off and divided by, for
+    pixels in [0, 1], and ``classes`` are names for its logits. The module is left as it is, in every bit.
     """
-    batch, single = to_batch(images, model.network.config.image_size)
+    subject = _known(model) if isinstance(model, Model) else _wrapped(model, images, normalise, classes)
+    batch, single = to_batch(images, subject.size)
     if settings and not isinstance(method, str):
         raise UsageError(f"Give settings ({', '.join(settings)}) to the method object itself, not beside it.")
     chosen = make_method(method, settings) if isinstance(method, str) else method
+    check(chosen, subject.network, subject.objective)
     names = [content_key(image) for image in batch] if keys is None else list(keys)
     if len(names) != len(batch):
         raise UsageError(f"{len(batch)} images but {len(names)} keys: give one key per image.")
-    device = next(model.network.parameters()).device
-    trace = chosen.adapt(model.network, batch.to(device), [key(seed, name) for name in names]).cpu()
-    return Result(trace[0] if single else trace, model.classes)
+    device = next((weight.device for weight in subject.network.parameters()), batch.device)
+    trace = chosen.adapt(subject.network, batch.to(device), [key(seed, name) for name in names]).cpu()
+    labels = subject.classes or tuple(map(str, range(trace.shape[-1])))
+    if len(labels) != trace.shape[-1]:
+        raise UsageError(f"The model gives {trace.shape[-1]} logits, but {len(labels)} classes are named.")
+    return Result(trace[0] if single else trace, labels)
+
+
+class _Subject(NamedTuple):
+    """What is adapted, and what must be known of it."""
+
+    network: nn.Module
+    size: int
+    objective: str = ""
+    classes: tuple[str, ...] = ()
+
+
+def _known(model: Model) -> _Subject:
+    return _Subject(model.network, model.network.config.image_size, str(model.info.get("objective", "")), model.classes)
+
+
+def _wrapped(module: nn.Module, images: Any, normalise: MeanStd | None, classes: Sequence[str] | None) -> _Subject:
+    """Put normalisation in front of somebody's classifier; its images have the size of the arrays it is given."""
+    if isinstance(module, Network):
+        return _Subject(module, module.config.image_size, classes=tuple(classes or ()))
+    shape: tuple[int, ...] = getattr(images[0] if isinstance(images, list | tuple) and images else images, "shape", ())
+    if len(shape) < 3:
+        raise UsageError(
+            "Give images for a module of your own as arrays (3, H, H): it does not say which size it wants."
+        )
+    mean, std = normalise or ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    front = Normalise(tuple(mean), tuple(std))
+    weights = [weight for weight in module.parameters() if weight.is_floating_point()]
+    front = front.to(weights[0]) if weights else front
+    return _Subject(nn.Sequential(front, module), int(shape[-1]), classes=tuple(classes or ()))
 
 
 def content_key(image: Tensor) -> int:

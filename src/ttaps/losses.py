@@ -58,6 +58,17 @@ def prototype_entropy(logits: Tensor) -> Tensor:
     return _entropy(log_p).mean() - _entropy(log_mean)
 
 
+def prediction_entropy(logits: Tensor) -> Tensor:
+    """TENT's loss: the entropy of each image's prediction, mean over images; logits (images, classes)."""
+    return _entropy(at_least_float32(logits).log_softmax(-1)).mean()
+
+
+def marginal_entropy(logits: Tensor) -> Tensor:
+    """MEMO's loss: the entropy of the mean prediction over views of one image; logits (views, classes)."""
+    log_p = at_least_float32(logits).log_softmax(-1)
+    return _entropy(log_p.logsumexp(0) - math.log(len(log_p)))
+
+
 def byol(predictions: Tensor, z: Tensor) -> Tensor:
     """MT3's self-supervised loss: 2 - 2 cos of each view's prediction with the other view's z, which is a constant.
 

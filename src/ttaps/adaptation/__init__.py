@@ -1,7 +1,7 @@
 """Test-time adaptation: one short file per method.
 
 A method is a frozen dataclass of its own settings. ``method.adapt(network, images, keys)`` returns class probabilities before and after
-every step, (N, steps + 1, classes), and leaves the network as it was.
+every step, (N, steps + 1, classes), and leaves the network as it was. docs/methods.md has the equations.
 """
 
 from __future__ import annotations
@@ -9,28 +9,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from ttaps.adaptation.bn import Bn
+from ttaps.adaptation.memo import Memo
 from ttaps.adaptation.result import Result
 from ttaps.adaptation.settings import SETTINGS
 from ttaps.adaptation.source import Source
+from ttaps.adaptation.tent import Tent
 from ttaps.adaptation.ttaps import Ttaps
 from ttaps.config import from_dict, nearest
 from ttaps.errors import UsageError
-from ttaps.model import Network
 
 
 class Method(Protocol):
     """What every method is."""
 
     name: ClassVar[str]
+    paper: ClassVar[str]
+    """Who published it, and when."""
+    adapts: ClassVar[str]
+    """What an image may change for itself."""
+    trained_by: ClassVar[tuple[str, ...]]
+    """Training objectives that make a network for it; none named: any will do."""
 
-    def adapt(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
+    def lacks(self, network: nn.Module) -> str | None:
+        """Return in words what the method needs and a network has not, or None."""
+        ...
+
+    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
         """Return class probabilities (N, steps + 1, classes) for uint8 images (N, 3, H, W), each with its own key."""
         ...
 
 
-METHODS: dict[str, type[Method]] = {"source": Source, "ttaps": Ttaps}
+METHODS: dict[str, type[Method]] = {"source": Source, "bn": Bn, "tent": Tent, "memo": Memo, "ttaps": Ttaps}
 
 
 def make_method(name: str, settings: dict[str, Any] | None = None) -> Method:
@@ -44,4 +56,43 @@ def make_method(name: str, settings: dict[str, Any] | None = None) -> Method:
     return from_dict(METHODS[method], known.get(named, {}) | (settings or {}), where=method)
 
 
-__all__ = ["METHODS", "Method", "Result", "Source", "Ttaps", "make_method"]
+def lacks(method: Method, network: nn.Module, objective: str = "") -> str | None:
+    """Return in words what a method needs and a network, trained by ``objective`` where that is known, has not; or None."""
+    if objective and method.trained_by and objective not in method.trained_by:
+        return f"training by {' or '.join(method.trained_by)} (this model's is {objective})"
+    return method.lacks(network)
+
+
+def serves(network: nn.Module, objective: str = "") -> list[str]:
+    """Return the names of the methods that can adapt a network."""
+    return [name for name, kind in METHODS.items() if lacks(kind(), network, objective) is None]
+
+
+def check(method: Method, network: nn.Module, objective: str = "") -> None:
+    """Refuse a method that a network cannot serve, in one line that says what is missing and what can be had."""
+    missing = lacks(method, network, objective)
+    if missing:
+        known = ", ".join(serves(network, objective))
+        raise UsageError(f"Method '{method.name}' needs {missing}; this model can serve {known}.")
+
+
+def protocol(method: Method) -> str:
+    """Say what an image's result depends on besides the image: nothing (``episodic``) unless the method says so."""
+    return str(getattr(method, "protocol", "episodic"))
+
+
+__all__ = [
+    "METHODS",
+    "Bn",
+    "Memo",
+    "Method",
+    "Result",
+    "Source",
+    "Tent",
+    "Ttaps",
+    "check",
+    "lacks",
+    "make_method",
+    "protocol",
+    "serves",
+]

@@ -4,53 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-Weights = dict[str, Tensor]
+from ttaps.adaptation.rules import Rule, Weights, plain
+
+
+@dataclass
+class Memory:
+    """What an image leaves to the next one where a method is told to keep it; empty before the first image."""
+
+    weights: Weights | None = None
+    rule: Rule | None = None
 
 
 def descend(
-    loss: Callable[[Weights, int], Tensor],
-    weights: Weights,
-    steps: int,
-    lr: float,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
+    loss: Callable[[Weights, int], Tensor], weights: Weights, steps: int, lr: float, rule: Rule = plain
 ) -> Iterator[Weights]:
     """Yield the weights after every step of θ ← θ - α∇θ L, starting from ``weights``, which stay as they are.
 
-    ``loss(weights, step)`` is the loss at a step. Momentum and weight decay are those of the authors' code; the paper has neither.
+    ``loss(weights, step)`` is the loss at a step; weights it does not use stay where they are. ``rule`` turns gradients into updates.
     """
-    velocity: Weights = {}
     for step in range(steps):
         leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
         with torch.enable_grad():
-            gradients = torch.autograd.grad(loss(leaves, step), list(leaves.values()))
-        updates = dict(zip(leaves, gradients, strict=True))
-        if weight_decay:
-            updates = {name: update.add(weights[name], alpha=weight_decay) for name, update in updates.items()}
-        if momentum:
-            velocity = {
-                name: update.add(velocity[name], alpha=momentum) if velocity else update
-                for name, update in updates.items()
-            }
-            updates = velocity
+            gradients = torch.autograd.grad(loss(leaves, step), list(leaves.values()), materialize_grads=True)
+        with torch.no_grad():
+            updates = rule(weights, dict(zip(leaves, gradients, strict=True)))
         weights = {name: weight.detach().sub(updates[name], alpha=lr) for name, weight in weights.items()}
         yield weights
 
 
-def each_image(function: Callable[[int], Tensor], count: int) -> Tensor:
-    """Stack ``function(index)`` over images on a CPU.
+def follow(
+    before: Tensor,
+    predict: Callable[[Weights], Tensor],
+    loss: Callable[[Weights, int], Tensor],
+    source: Weights,
+    steps: int,
+    lr: float,
+    memory: Memory,
+) -> Tensor:
+    """Stack ``before`` and the prediction after every step. Steps start where the memory ends, or at the source; it ends where they do."""
+    trace = [before]
+    for weights in descend(loss, memory.weights or source, steps, lr, memory.rule or plain):
+        memory.weights = weights
+        with torch.no_grad():
+            trace.append(predict(weights))
+    return torch.stack(trace)
 
-    Images run side by side with one thread each: no thread ever waits for another, and an image's numbers do not depend on how
+
+def each_image(function: Callable[[int], Tensor], count: int, in_turn: bool = False) -> Tensor:
+    """Stack ``function(index)`` over images, which run as :func:`side_by_side` runs them."""
+    return torch.stack(side_by_side(function, count, in_turn))
+
+
+def side_by_side(function: Callable[[int], Tensor], count: int, in_turn: bool = False) -> list[Tensor]:
+    """Return ``function(index)`` of images, or batches, on a CPU.
+
+    They run side by side with one thread each: no thread ever waits for another, and an image's numbers do not depend on how
     many threads there are. Waiting is what makes two threads on one image many times slower on a busy machine (docs/log.md).
+    ``in_turn`` runs them one after the other, for methods that keep something from image to image.
     """
     threads = torch.get_num_threads()
+    workers = 1 if in_turn else min(count, threads)
     try:
-        with ThreadPoolExecutor(min(count, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return torch.stack(list(pool.map(function, range(count))))
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(function, range(count)))
     finally:
         torch.set_num_threads(threads)  # workers also set the default of threads to come
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ttaps.adaptation.engine import each_image
-from ttaps.model import Network, evaluating
+from ttaps.model import evaluating
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,15 @@ class Source:
     """No adaptation."""
 
     name: ClassVar[str] = "source"
+    paper: ClassVar[str] = ""
+    adapts: ClassVar[str] = "nothing"
+    trained_by: ClassVar[tuple[str, ...]] = ()
 
-    def adapt(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
+    def lacks(self, network: nn.Module) -> str | None:
+        """Return None: any classifier will do."""
+        return None
+
+    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
         """Return class probabilities, shape (N, 1, classes)."""
 
         @torch.no_grad()

@@ -8,14 +8,15 @@ from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from ttaps import losses
-from ttaps.adaptation.engine import Weights, descend, each_image, in_chunks
+from ttaps.adaptation.engine import Memory, descend, each_image, in_chunks
+from ttaps.adaptation.rules import Momentum, Weights
 from ttaps.errors import UsageError
 from ttaps.keys import generator
-from ttaps.model import Cut, Network, evaluating
+from ttaps.model import Cut, Network, as_network, evaluating
 from ttaps.views import SwavViews
 
 CHUNK = 16  # views at a time through the frozen part: 1.2 times faster than 64, which leaves the cache (docs/log.md)
@@ -32,6 +33,9 @@ class Ttaps:
     """The paper's settings by default: plain gradient steps on the last stage, nothing shared between images."""
 
     name: ClassVar[str] = "ttaps"
+    paper: ClassVar[str] = "Bartler et al. 2022"
+    adapts: ClassVar[str] = "last stage"
+    trained_by: ClassVar[tuple[str, ...]] = ("jt", "jt+ent")
 
     steps: int = 10
     """P, gradient steps per image."""
@@ -61,6 +65,10 @@ class Ttaps:
     """Leave an image alone when the source model gives its label at least this probability; 1 adapts to every image."""
     settled: int = 0
     """Stop when the label has stayed the same, and become more probable, for so many steps; 0 takes every step."""
+    online: bool = False
+    """Keep the weights from image to image: results depend on the order."""
+    leak: bool = False
+    """Keep the momentum, but not the weights, from image to image, as the authors' code does: results depend on the order."""
     views: SwavViews = field(default_factory=SwavViews)
     """The set of transformations 𝒯."""
 
@@ -84,18 +92,33 @@ class Ttaps:
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)}.")
 
-    def adapt(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
+    @property
+    def protocol(self) -> str:
+        """Say what an image's result depends on besides the image."""
+        return "online" if self.online else "momentum leak" if self.leak else "episodic"
+
+    def lacks(self, network: nn.Module) -> str | None:
+        """Return what a network has not: prototypes."""
+        return None if isinstance(network, Network) else "prototypes"
+
+    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
         """Return class probabilities before and after every step, shape (N, steps + 1, classes).
 
-        An image's row is a function of the network, the image and its key only. The network is not changed.
+        An image's row is a function of the network, the image and its key only, unless told to be ``online`` or to ``leak``. The
+        network is not changed.
         """
-        with evaluating(network):
-            if images.device.type == "cpu":
-                return each_image(lambda i: self.adapt_one(network, images[i : i + 1], keys[i]), len(images))
+        ours, kept, in_turn = as_network(network), memory or Memory(), self.protocol != "episodic"
+        with evaluating(ours):
+            if in_turn or images.device.type == "cpu":
+                return each_image(
+                    lambda i: self.adapt_one(ours, images[i : i + 1], keys[i], kept if in_turn else Memory()),
+                    len(images),
+                    in_turn,
+                )
             groups = [slice(first, first + TOGETHER) for first in range(0, len(images), TOGETHER)]
-            return torch.cat([self.adapt_together(network, images[group], keys[group]) for group in groups])
+            return torch.cat([self.adapt_together(ours, images[group], keys[group]) for group in groups])
 
-    def adapt_one(self, network: Network, image: Tensor, key: int) -> Tensor:
+    def adapt_one(self, network: Network, image: Tensor, key: int, memory: Memory) -> Tensor:
         """Algorithm 1. Views do not depend on the weights, so they go through the frozen part all at once."""
         cut = Cut(network, self.scope)
         plain = cut.frozen(image)
@@ -113,8 +136,11 @@ class Ttaps:
             def loss(weights: Weights, step: int) -> Tensor:
                 return self.loss(network.scores(cut.adapted(features[pairs[step]], weights)))
 
-            for weights in descend(loss, cut.weights(), self.steps, self.lr, self.momentum, self.weight_decay):
+            start = memory.weights or cut.weights()
+            memory.rule = memory.rule or Momentum(self.momentum, self.weight_decay)
+            for weights in descend(loss, start, self.steps, self.lr, memory.rule):
                 trace.append(predict(weights))
+                memory.weights = weights if self.online else None
                 if self.stops(trace):
                     break
         return torch.stack(trace + trace[-1:] * (self.steps + 1 - len(trace)))
@@ -144,7 +170,7 @@ class Ttaps:
             return probabilities
 
         source = {name: weight.expand(count, *weight.shape) for name, weight in cut.weights().items()}
-        steps = descend(loss, source, self.steps, self.lr, self.momentum, self.weight_decay)
+        steps = descend(loss, source, self.steps, self.lr, Momentum(self.momentum, self.weight_decay))
         traces = torch.stack([predict(weights) for weights in (source, *steps)], dim=1)
         return torch.stack([self.held(trace) for trace in traces])
 

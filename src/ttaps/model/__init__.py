@@ -3,6 +3,6 @@
 from ttaps.model.config import ModelConfig
 from ttaps.model.cut import SCOPES, Cut
 from ttaps.model.heads import Byol
-from ttaps.model.network import Network, evaluating, to_unit
+from ttaps.model.network import Network, as_network, evaluating, to_unit
 
-__all__ = ["SCOPES", "Byol", "Cut", "ModelConfig", "Network", "evaluating", "to_unit"]
+__all__ = ["SCOPES", "Byol", "Cut", "ModelConfig", "Network", "as_network", "evaluating", "to_unit"]

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ttaps.errors import UsageError
+from ttaps.model.functional import norm_weights
 from ttaps.model.network import Network
 
-NORMS = (nn.GroupNorm, nn.BatchNorm2d, nn.LayerNorm, nn.InstanceNorm2d)
 SCOPES = ("stage3", "last_block", "stage3+projector", "norm", "all")
 """``stage3`` is the paper's "last ResNet block" as its authors run it. Parts of a name joined by + are prefixes of weights, so that
 ``backbone.layer4`` is a scope of a backbone that has a ``layer4``."""
@@ -62,9 +62,8 @@ def adapted_names(network: Network, scope: str) -> list[str]:
     """Return the names of the weights a scope covers; always weights of f or g, never the prototypes or the classifier."""
     theta = [name for name, _ in network.named_parameters() if name.startswith(("backbone.", "projector."))]
     if scope == "norm":
-        layers = [name for name, module in network.named_modules() if isinstance(module, NORMS)]
-        chosen = [name for name in theta if name.rpartition(".")[0] in layers]
-        return _some(chosen, scope)
+        norms = norm_weights(network)
+        return _some([name for name in theta if name in norms], scope)
     parts = [_some([name for name in theta if name.startswith(prefix)], scope) for prefix in _prefixes(network, scope)]
     return [name for name in theta if any(name in part for part in parts)]
 

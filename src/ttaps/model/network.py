@@ -110,15 +110,23 @@ class Network(nn.Module):
         self.prototypes.copy_(F.normalize(self.prototypes, dim=1))
 
 
+def as_network(module: nn.Module) -> Network:
+    """Return a module that is a :class:`Network`; refuse others."""
+    if not isinstance(module, Network):
+        raise UsageError(f"This needs a ttaps network with its heads, not a {type(module).__name__}.")
+    return module
+
+
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode, and back into the mode it was in."""
-    training = network.training
+    """Put a network into evaluation mode, and each of its layers back into the mode it was in."""
+    modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
         yield
     finally:
-        network.train(training)
+        for module, training in modes:
+            module.training = training
 
 
 def to_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

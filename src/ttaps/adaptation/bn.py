@@ -1,0 +1,51 @@
+"""BN (Schneider et al., 2020): the test image's own statistics, mixed into those of training. No gradient, no loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ttaps.adaptation.engine import each_image
+from ttaps.errors import UsageError
+from ttaps.model.functional import BATCH_NORMS, kinds_of_norm, still
+from ttaps.model.statistics import use_batch_statistics
+
+
+@dataclass(frozen=True)
+class Bn:
+    """Each image by itself, n = 1: μ = (N μ_source + μ_image) / (N + 1), and σ² likewise, in every BatchNorm layer."""
+
+    name: ClassVar[str] = "bn"
+    paper: ClassVar[str] = "Schneider et al. 2020"
+    adapts: ClassVar[str] = "BatchNorm statistics"
+    trained_by: ClassVar[tuple[str, ...]] = ()
+
+    prior: float = 16.0
+    """N, how many images the statistics of training count for; 0 takes the image's alone."""
+
+    def __post_init__(self) -> None:
+        if not self.prior >= 0:  # so that NaN is refused too
+            raise UsageError(f"prior must be at least 0, not {self.prior}.")
+
+    def lacks(self, network: nn.Module) -> str | None:
+        """Return what a network has not: BatchNorm layers that know the statistics of training."""
+        layers = [layer for layer in network.modules() if isinstance(layer, BATCH_NORMS)]
+        if any(layer.running_mean is not None for layer in layers):
+            return None
+        return f"BatchNorm layers with statistics of training (this network's norm layers: {kinds_of_norm(network)})"
+
+    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
+        """Return class probabilities with the source's and with mixed statistics, shape (N, 2, classes)."""
+        source, mixed = still(network), still(network)
+        use_batch_statistics(mixed, self.prior)
+
+        @torch.no_grad()
+        def one(index: int) -> Tensor:
+            image = images[index : index + 1]
+            return torch.cat([model(image).softmax(-1) for model in (source, mixed)])
+
+        return each_image(one, len(images))

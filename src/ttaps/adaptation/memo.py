@@ -1,0 +1,80 @@
+"""MEMO (Zhang et al., 2021): agree on one class, surely, over augmented views of the image; then predict the image itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from ttaps.adaptation.engine import Memory, each_image, follow
+from ttaps.adaptation.rules import Weights
+from ttaps.errors import UsageError
+from ttaps.keys import generator
+from ttaps.losses import marginal_entropy
+from ttaps.model.functional import Functional
+from ttaps.views.augmix import AugmixViews
+
+
+@dataclass(frozen=True)
+class Memo:
+    """The authors' settings on CIFAR-10: one plain gradient step on all weights."""
+
+    name: ClassVar[str] = "memo"
+    paper: ClassVar[str] = "Zhang et al. 2021"
+    adapts: ClassVar[str] = "all weights"
+    trained_by: ClassVar[tuple[str, ...]] = ()
+
+    steps: int = 1
+    """Gradient steps per image, each with fresh views."""
+    lr: float = 0.005
+    """Step size."""
+    copies: int = 32
+    """Views of the image per step."""
+    online: bool = False
+    """Keep the weights from image to image: results depend on the order."""
+    views: AugmixViews = field(default_factory=AugmixViews)
+    """How a view is made."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 0), ("lr", 0), ("copies", 1)):
+            if not getattr(self, name) >= least:  # so that NaN is refused too
+                raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+
+    @property
+    def protocol(self) -> str:
+        """Say what an image's result depends on besides the image."""
+        return "online" if self.online else "episodic"
+
+    def lacks(self, network: nn.Module) -> str | None:
+        """Return None, unless there is nothing to adapt."""
+        return None if any(True for _ in network.parameters()) else "weights"
+
+    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
+        """Return class probabilities before and after every step, shape (N, steps + 1, classes)."""
+        kept = memory or Memory()
+
+        def one(index: int) -> Tensor:
+            image = images[index : index + 1]
+            return self.adapt_one(network, image, keys[index], kept if self.online else Memory())
+
+        return each_image(one, len(images), self.online)
+
+    def adapt_one(self, network: nn.Module, image: Tensor, key: int, memory: Memory) -> Tensor:
+        """Minimise the marginal entropy over the views, then predict the image as it is."""
+        classifier = Functional(network)
+
+        def loss(weights: Weights, step: int) -> Tensor:
+            return marginal_entropy(classifier(self.draw(image, key, step), weights))
+
+        def predict(weights: Weights) -> Tensor:
+            return classifier(image, weights)[0].softmax(-1)
+
+        source = classifier.weights()
+        return follow(predict(source), predict, loss, source, self.steps, self.lr, memory)
+
+    def draw(self, image: Tensor, key: int, step: int) -> Tensor:
+        """Return the views of an image (1, 3, H, W) at a step."""
+        drawn = self.views.sample(self.copies, image.shape[-1], generator(key, "memo", step))
+        return self.views.apply(image, drawn)

@@ -1,0 +1,57 @@
+"""A classifier called with weights from outside, and the layers that adaptation looks for in it. Any ``nn.Module`` will do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from copy import deepcopy
+from typing import TypeVar
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+NORMS = (*BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+M = TypeVar("M", bound=nn.Module)
+
+
+def still(network: M) -> M:
+    """Return a copy in evaluation mode whose weights want no gradients; the network itself is not touched."""
+    return deepcopy(network).eval().requires_grad_(False)
+
+
+class Functional:
+    """A classifier that takes some of its weights as an argument: ``functional(images, weights) -> logits``."""
+
+    def __init__(self, network: nn.Module, names: Collection[str] | None = None) -> None:
+        # A copy: functional_call swaps weights in and out of the module it calls, and threads would swap each other's.
+        self.copy = still(network)
+        self.names = names
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the source values of the weights that may change; not copies, so never write to them."""
+        return {
+            name: weight.detach()
+            for name, weight in self.copy.named_parameters()
+            if weight.is_floating_point() and (self.names is None or name in self.names)
+        }
+
+    def __call__(self, images: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+        """Return logits of images, with ``weights`` in place of the classifier's own."""
+        logits: Tensor = functional_call(self.copy, dict(weights), (images,))
+        return logits
+
+
+def norm_layers(network: nn.Module) -> dict[str, nn.Module]:
+    """Return the normalisation layers of a network by name."""
+    return {name: layer for name, layer in network.named_modules() if isinstance(layer, NORMS)}
+
+
+def norm_weights(network: nn.Module) -> list[str]:
+    """Return the names of scale and shift of every normalisation layer that has them."""
+    return [name for layer, norm in norm_layers(network).items() for name, _ in norm.named_parameters(prefix=layer)]
+
+
+def kinds_of_norm(network: nn.Module) -> str:
+    """Say which normalisation layers a network has, for messages."""
+    kinds = dict.fromkeys(type(layer).__name__ for layer in norm_layers(network).values())
+    return ", ".join(kinds) or "none"

@@ -1,0 +1,223 @@
+"""The promises every method keeps, on our network and on nets that are not ours."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttaps
+from other_nets import made, some_images
+from ttaps.adaptation import METHODS, Bn, Memo, Method, Source, Tent, Ttaps, check, serves
+from ttaps.adaptation.engine import Memory, descend
+from ttaps.adaptation.rules import Adam, Momentum, Rule
+from ttaps.errors import UsageError
+from ttaps.model import Network
+from ttaps.model.checkpoint import Model
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
+ANYWHERE: list[Method] = [
+    Source(),
+    Tent(steps=2, lr=0.05),
+    Tent(optimiser="sgd", lr=0.5),
+    Memo(lr=0.5, copies=4, steps=2),
+]
+CASES = [
+    *(("preact", method) for method in ANYWHERE),
+    *(("batchnorm", method) for method in (*ANYWHERE, Bn(prior=2.0))),
+    ("two layers", Memo(lr=0.5, copies=3)),
+]
+
+
+def named(value: object) -> str:
+    return getattr(value, "name", str(value))
+
+
+def bits(module: nn.Module) -> list[Any]:
+    """Return all that adaptation might change in a module."""
+    tensors = [(name, tensor.clone()) for name, tensor in copy.copy(module).state_dict().items()]
+    wanted = [(name, weight.requires_grad, weight.grad is None) for name, weight in module.named_parameters()]
+    return [
+        tensors,
+        wanted,
+        [layer.training for layer in module.modules()],
+        [len(layer._modules) for layer in module.modules()],
+    ]
+
+
+@pytest.mark.parametrize(("kind", "method"), CASES, ids=named)
+def test_a_module_of_the_users_is_adapted_and_left_alone_in_every_bit(kind: str, method: Method) -> None:
+    module, images = made(kind), some_images()
+    next(module.children()).eval()  # some layers in one mode, some in the other
+    next(iter(module.parameters())).requires_grad_(False)
+    before = bits(module)
+    result = ttaps.adapt(module, images, method, normalise=(MEAN, STD))
+    tensors, *rest = bits(module)
+    assert rest == before[1:]
+    assert all(torch.equal(new, old) for (_, new), (_, old) in zip(tensors, before[0], strict=True))
+    plain = (images / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+    with torch.no_grad():
+        expected = made(kind).eval()(plain).softmax(-1)
+    torch.testing.assert_close(result.source, expected, rtol=0, atol=1e-6)
+    assert result.classes == ("0", "1", "2", "3")
+    if method.name != "source":
+        assert (result.probabilities - result.source).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize(("kind", "method"), CASES, ids=named)
+def test_order_and_batching_change_nothing(kind: str, method: Method) -> None:
+    module, images, keys = made(kind), some_images(), [11, 12, 13, 14, 15]
+    together = method.adapt(module, images / 255, keys)
+    turned = method.adapt(module, images.flip(0) / 255, keys[::-1]).flip(0)
+    alone = torch.cat([method.adapt(module, images[i : i + 1] / 255, keys[i : i + 1]) for i in range(5)])
+    assert torch.equal(together, turned)
+    assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("kind", ["preact", "batchnorm"])
+@pytest.mark.parametrize("method", [Tent(steps=0), Memo(steps=0), Memo(lr=0.0, copies=2), Bn(prior=1e12)], ids=named)
+def test_no_step_or_no_step_size_is_the_source_model(kind: str, method: Method) -> None:
+    module, images = made(kind), some_images() / 255
+    source = Source().adapt(module, images, range(5))
+    trace = method.adapt(module, images, range(5))
+    assert (trace - source).abs().max() < 1e-6
+
+
+def test_no_step_size_is_the_source_model_where_no_statistics_change() -> None:
+    module, images = made("preact"), some_images() / 255
+    source = Source().adapt(module, images, range(5))
+    assert (Tent(steps=3, lr=0.0).adapt(module, images, range(5)) - source).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "method", [Memo(online=True), Tent(online=True), Ttaps(online=True, copies=4, steps=2)], ids=named
+)
+def test_online_keeps_the_weights_in_one_call_as_in_several(method: Any, tiny_network: Network) -> None:
+    images, memory = some_images(), Memory()
+    whole = method.adapt(tiny_network, images, range(5))
+    parts = [method.adapt(tiny_network, images[i : i + 1], [i], memory) for i in range(5)]
+    assert torch.equal(whole, torch.cat(parts))
+    alone = method.adapt(tiny_network, images[4:], [4])
+    assert torch.equal(whole[4, 0], alone[0, 0])  # before: always the model as it was trained
+    assert not torch.equal(whole[4, -1], alone[0, -1])
+    turned = method.adapt(tiny_network, images.flip(0), [4, 3, 2, 1, 0]).flip(0)
+    assert not torch.equal(whole, turned)
+
+
+def test_online_goes_on_from_the_last_weights(tiny_network: Network) -> None:
+    """The same image twice, with the same views, is one image with twice the steps."""
+    image = some_images(1)
+    method, longer = (Tent(optimiser="sgd", lr=0.1, steps=steps, online=True) for steps in (2, 4))
+    twice = method.adapt(tiny_network, image.repeat(2, 1, 1, 1), [0, 0])
+    assert torch.equal(twice[1, -1], longer.adapt(tiny_network, image, [0])[0, -1])
+
+
+def test_leak_keeps_the_velocity_alone(tiny_network: Network) -> None:
+    """Two steps over one image whose second one starts at the source again, with what the first left in the momentum."""
+    images = some_images(2)
+    leaking = Ttaps(steps=1, copies=4, momentum=0.9, leak=True).adapt(tiny_network, images, [1, 2])
+    clean = Ttaps(steps=1, copies=4, momentum=0.9).adapt(tiny_network, images, [1, 2])
+    assert torch.equal(leaking[0], clean[0])
+    assert not torch.equal(leaking[1], clean[1])
+    without = Ttaps(steps=1, copies=4, leak=True).adapt(tiny_network, images, [1, 2])
+    assert torch.equal(without, Ttaps(steps=1, copies=4).adapt(tiny_network, images, [1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("rule", "optimiser"),
+    [
+        (Momentum(0.9, 0.01), lambda w: torch.optim.SGD(w, 0.1, momentum=0.9, weight_decay=0.01)),
+        (Momentum(), lambda w: torch.optim.SGD(w, 0.1)),
+        (Adam(), lambda w: torch.optim.Adam(w, 0.1)),
+    ],
+)
+def test_rules_are_torchs(rule: Rule, optimiser: Any) -> None:
+    start = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def loss(weight: Tensor) -> Tensor:
+        return (weight.sin() * weight).sum() + weight[0].square().sum()
+
+    got = list(descend(lambda weights, step: loss(weights["w"]), {"w": start}, 5, 0.1, rule))
+    weight = start.clone().requires_grad_()
+    stepper = optimiser([weight])
+    for step in range(5):
+        stepper.zero_grad()
+        loss(weight).backward()
+        stepper.step()
+        torch.testing.assert_close(got[step]["w"], weight.detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_a_network_says_which_methods_it_can_serve(tiny_network: Network) -> None:
+    assert serves(made("preact")) == ["source", "tent", "memo"]
+    assert serves(made("batchnorm")) == ["source", "bn", "tent", "memo"]
+    assert serves(made("two layers")) == ["source", "memo"]
+    assert serves(nn.Flatten()) == ["source"]
+    assert {"source", "tent", "memo", "ttaps"} <= set(serves(tiny_network, "jt"))
+    assert "ttaps" not in serves(tiny_network, "baseline")  # its prototypes were never trained
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "words"),
+    [
+        (
+            "preact",
+            Bn(),
+            r"Method 'bn' needs BatchNorm layers .*GroupNorm\); this model can serve source, tent, memo\.$",
+        ),
+        ("two layers", Tent(), r"'tent' needs norm layers .*none\); this model can serve source, memo\.$"),
+        ("batchnorm", Ttaps(), r"'ttaps' needs prototypes; this model can serve source, bn, tent, memo\.$"),
+    ],
+    ids=named,
+)
+def test_what_a_model_cannot_serve_is_refused_in_one_line(kind: str, method: Method, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as error:
+        ttaps.adapt(made(kind), some_images(), method)
+    assert "\n" not in str(error.value)
+
+
+def test_objective_of_a_model_counts(tiny_network: Network) -> None:
+    model = Model(tiny_network, tuple("abcd"), info={"objective": "baseline"})
+    with pytest.raises(UsageError, match=r"needs training by jt or jt\+ent \(this model's is baseline\)"):
+        ttaps.adapt(model, some_images())
+    check(Ttaps(), tiny_network)  # nothing is known of its training: the user's word is taken
+
+
+def test_images_for_a_module_are_arrays_with_names_for_its_logits() -> None:
+    module, images = made("preact"), some_images()
+    assert ttaps.adapt(module, images[0], "source", classes="abcd").label in "abcd"
+    with pytest.raises(UsageError, match="as arrays"):
+        ttaps.adapt(module, "picture.png", "source")
+    with pytest.raises(UsageError, match="4 logits, but 3 classes"):
+        ttaps.adapt(module, images, "source", classes="abc")
+
+
+def test_a_module_in_float64_is_adapted_in_float64() -> None:
+    result = ttaps.adapt(made("preact").double(), some_images(), "memo", copies=3)
+    assert result.trace.dtype == torch.float64
+
+
+def test_every_method_says_who_and_what(tiny_network: Network) -> None:
+    for name, kind in METHODS.items():
+        method = kind()
+        assert method.name == name
+        assert method.adapts
+        assert isinstance(method.trained_by, Sequence)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (Bn, {"prior": -1.0}),
+        (Tent, {"batch": 0}),
+        (Tent, {"lr": float("nan")}),
+        (Memo, {"copies": 0}),
+        (Memo, {"steps": -1}),
+    ],
+)
+def test_wrong_settings_are_refused(kind: Any, settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(settings))} must be at least"):
+        kind(**settings)
