@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from ttaps.files import replacing
 
 FORMATS = ("png", "pdf", "svg")
 DPI = 160
+PAGE_DPI = 220  # in a web page: sharp on screens with two pixels for one
+COLUMN = 3.4  # inches, the width of a column of a paper with two
 
 # Okabe and Ito's palette: told apart by eyes of every kind, and in grey.
 METHOD_COLOURS = {
@@ -21,7 +24,12 @@ METHOD_COLOURS = {
     "memo": "#e69f00",
     "tent": "#009e73",
     "bn": "#56b4e9",
+    "baseline": "#7a7a7a",
+    "jt": "#a6761d",
+    "jt+tta": "#8c6bb1",
+    "jt+ent": "#4d4d4d",
 }
+SPARE_COLOURS = ("#b2182b", "#1b7837", "#5ab4ac", "#dfc27d", "#c51b7d", "#35978f", "#bf812d", "#542788")
 CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#a6761d", "#666666")
 RIGHT, WRONG = "#1a7f37", "#c62828"
 INK, FAINT = "#222222", "#8a8a8a"
@@ -47,8 +55,18 @@ def new_figure(width: float, height: float) -> Any:
 def save_figure(figure: Any, path: Path) -> None:
     """Write a figure whole or not at all, in the format its name ends in."""
     check_figure(path)
-    with replacing(path) as scratch:
+    import matplotlib
+
+    # Type 42: letters stay letters in a PDF; publishers refuse matplotlib's usual ones.
+    with replacing(path) as scratch, matplotlib.rc_context({"pdf.fonttype": 42}):
         figure.savefig(scratch, format=path.suffix[1:].lower())
+
+
+def png_bytes(figure: Any) -> bytes:
+    """Return a figure as PNG, for a web page."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=PAGE_DPI)
+    return buffer.getvalue()
 
 
 def write(axes: Any, x: float, y: float, words: str, **style: Any) -> None:

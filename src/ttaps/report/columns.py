@@ -1,0 +1,134 @@
+"""Which runs are one column of a table, and what it is called. Runs that differ only in their seeds are one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ttaps.evaluate.settings import settings_name
+from ttaps.report.outcomes import Run
+from ttaps.report.published import LABELS
+from ttaps.report.style import METHOD_COLOURS, SPARE_COLOURS
+
+PAPER = {
+    ("baseline", "source"): "baseline",
+    ("jt", "source"): "jt",
+    ("jt", "ttaps"): "jt+tta",
+    ("jt+ent", "source"): "jt+ent",
+    ("jt+ent", "ttaps"): "ttaps",
+    ("baseline", "memo"): "memo",
+    ("ttt", "ttt"): "ttt",
+    ("mt3", "mt3"): "mt3",
+}
+"""Which of the paper's columns a model's objective and a method make."""
+LONGEST = 34  # a label with more than that has its settings in the protocol only
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column of a table: a model and a method with its settings, over all seeds."""
+
+    label: str
+    runs: tuple[Run, ...]
+    colour: str = "#000000"
+
+    @property
+    def method(self) -> str:
+        """The method's own name."""
+        return self.runs[0].experiment.method
+
+    @property
+    def objective(self) -> str:
+        """What the model was trained with; empty where it is not known."""
+        return str(self.runs[0].facts.get("objective", ""))
+
+    @property
+    def prototypes(self) -> int | None:
+        """K; None where it is not known."""
+        found: int | None = self.runs[0].facts.get("model", {}).get("prototypes")
+        return found
+
+    @property
+    def steps(self) -> int:
+        """Gradient steps per image."""
+        return self.runs[0].steps
+
+    @property
+    def paper(self) -> str | None:
+        """Which of the paper's columns this is."""
+        return PAPER.get((self.objective, self.method))
+
+
+def make_columns(runs: Sequence[Run]) -> list[Column]:
+    """Put runs on one data set into columns with names that differ, in the paper's order, each with a colour of its own."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(repr(_without_seeds(run)), []).append(run)
+    columns = [Column(_label(part[0]), tuple(part)) for group in groups.values() for part in _replicates(group)]
+    return coloured(_told_apart(sorted(columns, key=_place)))
+
+
+def coloured(columns: Sequence[Column]) -> list[Column]:
+    """Give each column the colour of its method, or a spare one if an earlier column has it."""
+    free = list(SPARE_COLOURS)
+    taken: set[str] = set()
+    found = []
+    for column in columns:
+        own = METHOD_COLOURS.get(column.paper or "") or METHOD_COLOURS.get(column.method)
+        colour = own if own and own not in taken else next((c for c in free if c not in taken), "#444444")
+        taken.add(colour)
+        found.append(replace(column, colour=colour))
+    return found
+
+
+def _without_seeds(run: Run) -> tuple[Any, ...]:
+    """Return all that runs of one column have in common; a model of which nothing is known is like no other."""
+    e = run.experiment
+    facts = {name: value for name, value in run.facts.items() if name != "seed"} or e.fingerprint
+    return e.data, e.digest, e.method, e.settings, e.protocol, facts
+
+
+def _replicates(runs: Sequence[Run]) -> list[list[Run]]:
+    """Take runs apart by model where two models have the same seed: those are two trainings, not two seeds of one."""
+    models: dict[str, list[Run]] = {}
+    for run in runs:
+        models.setdefault(run.experiment.fingerprint, []).append(run)
+    seeds = {part[0].facts.get("seed") for part in models.values()}
+    return [list(runs)] if len(seeds) == len(models) else list(models.values())
+
+
+def _label(run: Run) -> str:
+    """Name a column as the paper does where it has one like it, else by model and method; settings that are not the default come after."""
+    objective, method = str(run.facts.get("objective", "")), run.experiment.method
+    model = LABELS.get(objective, objective) or run.experiment.model
+    plain = model if method == "source" else f"{model} {method.upper()}"
+    name = LABELS[PAPER[objective, method]] if (objective, method) in PAPER else plain
+    settings = settings_name(run.experiment)
+    if len(name) + len(settings) > LONGEST:
+        settings = f"{settings[: LONGEST - len(name)].rsplit(',', 1)[0]}, …"
+    return f"{name} ({settings})" if settings else name
+
+
+def _place(column: Column) -> tuple[int, str, bool]:
+    """Order columns as the paper does, others after them, a model's source first."""
+    order = list(LABELS)
+    return order.index(column.paper) if column.paper else len(order), column.label, column.method != "source"
+
+
+def _told_apart(columns: Sequence[Column]) -> list[Column]:
+    """Add to labels that are the same what tells them apart: K, the model's name, or its fingerprint."""
+    extras: tuple[Callable[[Column], str], ...] = (
+        lambda column: f"K={column.prototypes}",
+        lambda column: column.runs[0].experiment.model,
+        lambda column: f"{column.runs[0].experiment.model} {column.runs[0].experiment.fingerprint[:6]}",
+    )
+    labels = [column.label for column in columns]
+    found = []
+    for place, column in enumerate(columns):
+        twins = [other for other in columns if other.label == column.label]
+        names = (extra for extra in extras if len(set(map(extra, twins))) == len(twins))
+        extra = next(names, lambda column, place=place: str(place + 1))
+        alone = labels.count(column.label) == 1
+        found.append(column if alone else replace(column, label=f"{column.label}, {extra(column)}"))
+    return found

@@ -1,0 +1,111 @@
+"""What a table's numbers were measured with, in words: a number without its protocol cannot be reproduced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ttaps.evaluate.settings import changed_settings
+from ttaps.evaluate.summary import AVERAGE
+from ttaps.report.columns import Column
+from ttaps.report.published import CORRECTION, SETS
+from ttaps.report.tables import Shown, Table
+
+RESET = {"episodic": "weights and optimiser are reset after every image"}
+
+
+def protocol(table: Table) -> list[str]:
+    """Return a table's protocol: what every column was measured with, and how to read the numbers."""
+    lines = [_measured(table)]
+    lines += [f"{shown.label}: {column_protocol(shown, table)}" for shown in table.ours]
+    lines += _warnings(table)
+    lines.append(
+        "± is the standard deviation over seeds, of training or of views; a column without it has one seed. "
+        "Intervals are 95 %: over images, Wilson's for an accuracy, paired for a difference. p is the exact McNemar test; for an average "
+        "or several seeds, where a picture counts once, the exact sign test over pictures. No p is corrected for the number of comparisons."
+    )
+    if table.published:
+        own = SETS[table.data] == table.data
+        lines.append(
+            CORRECTION if own else f"{CORRECTION} Those are all 10,000 images of {SETS[table.data]}, not this sample."
+        )
+    return lines
+
+
+def column_protocol(shown: Shown, table: Table) -> str:
+    """Say what model, method, settings, seeds and images a column is of."""
+    column = shown.column
+    if column is None:
+        return "published"
+    parts = (
+        model_words(column),
+        method_words(column),
+        f"seeds of views {_listed(_seeds(column))}",
+        images_words(shown, table),
+    )
+    return "; ".join(parts)
+
+
+def model_words(column: Column) -> str:
+    """Name a column's models with their fingerprints, and how they were trained where that is known."""
+    models = dict.fromkeys((run.experiment.model, run.experiment.fingerprint) for run in column.runs)
+    names = ", ".join(f"{name} ({fingerprint})" for name, fingerprint in models)
+    training = {run.facts["seed"] for run in column.runs if "seed" in run.facts}
+    facts = [
+        f"objective {column.objective}" if column.objective else "",
+        f"K={column.prototypes}" if column.prototypes else "",
+        f"seeds of training {_listed(sorted(training))}" if training else "",
+    ]
+    return f"model{'s' if len(models) > 1 else ''} {', '.join([names, *filter(None, facts)])}"
+
+
+def method_words(column: Column) -> str:
+    """Say how a column adapts, with its steps, the settings that are not default, and what is reset."""
+    if not column.steps:
+        return f"{column.method}: no adaptation"
+    experiment = column.runs[0].experiment
+    changed = ", ".join(f"{name} {value}" for name, value in changed_settings(experiment).items())
+    reset = RESET.get(experiment.protocol, f"protocol {experiment.protocol}")
+    seconds = sum(float(run.rows["seconds"].mean()) for run in column.runs) / len(column.runs)
+    return f"{column.method}, {column.steps} steps, {changed or 'default settings'}; {reset}; {seconds:.2g} s per image"
+
+
+def images_words(shown: Shown, table: Table) -> str:
+    """Say how many images a column has per corruption."""
+    counts = [count for row, cell in shown.cells.items() if row != AVERAGE for count in cell.n or ()]
+    low, high = min(counts), max(counts)
+    each = " under each corruption" if len(table.rows) > 1 else ""
+    return f"n = {low}{each}" if low == high else f"n = {low} to {high} under a corruption"
+
+
+def _measured(table: Table) -> str:
+    corrupted = (
+        f" at severity {table.severity}, {len([row for row in table.rows if row != AVERAGE])} corruptions"
+        if table.severity
+        else ""
+    )
+    return f"{table.metric.capitalize()} in % on {table.data}{corrupted} (labels {table.digest}), after the last step."
+
+
+def _warnings(table: Table) -> list[str]:
+    """Say where numbers of one table are not of the same images."""
+    found = []
+    cells = [cell for shown in table.ours for row, cell in shown.cells.items() if row != AVERAGE]
+    sizes = {count for cell in cells for count in cell.n or ()}
+    if len(sizes) > 1:
+        found.append(
+            "Not finished: numbers of images differ; differences between columns use only the images that both have."
+        )
+    partial = [shown.label for shown in table.ours if not shown.complete(table.rows)]
+    if partial:
+        found.append(
+            f"* {', '.join(partial)}: some corruptions are missing, and the average is over those that are there."
+        )
+    return found
+
+
+def _seeds(column: Column) -> list[int]:
+    return sorted({run.experiment.seed for run in column.runs})
+
+
+def _listed(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values))
