@@ -1,0 +1,110 @@
+"""Which figures a report has: all that its rows can be drawn as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ttaps.report.bars import bars_figure
+from ttaps.report.curves import DASHES, by_prototypes, steps_figure
+from ttaps.report.flips import find_flips, flips_figure
+from ttaps.report.grids import place_of
+from ttaps.report.projection import stored_projections
+from ttaps.report.reliability import reliability_figure
+from ttaps.report.style import save_figure
+from ttaps.report.tables import Shown, Table
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """A figure with its name, which is its file's, and its caption."""
+
+    name: str
+    caption: str
+    figure: Any
+    table: Table | None = None
+    """What it is of."""
+
+
+def draw_all(
+    tables: Sequence[Table], folders: Sequence[Path], root: Path | None = None
+) -> tuple[list[Drawing], list[str]]:
+    """Return all figures of some tables, and a word about each that could not be drawn."""
+    drawings: list[Drawing] = []
+    notes: list[str] = []
+    for table in tables:
+        if not table.adapting:
+            notes.append(f"No figures of {place_of(table)}: nothing was adapted there.")
+            continue
+        drawings += _of_table(table)
+        for shown in table.adapting:
+            drawings += _of_column(table, shown)
+            drawings += _flips(table, shown, root, notes)
+    for name, figure, caption in stored_projections(folders):
+        drawings.append(Drawing(file_name("projections", name), caption, figure))
+    return drawings, notes
+
+
+def save_all(drawings: Sequence[Drawing], folder: Path) -> None:
+    """Write every figure as PDF and PNG."""
+    for drawing in drawings:
+        for suffix in ("pdf", "png"):
+            save_figure(drawing.figure, folder / f"{drawing.name}.{suffix}")
+
+
+def file_name(*parts: str) -> str:
+    """Return words as a file's name: letters, digits, dots and dashes."""
+    return re.sub(r"[^a-z0-9.+]+", "-", "-".join(parts).lower()).strip("-.")
+
+
+def _of_table(table: Table) -> Iterator[Drawing]:
+    columns = [shown.column for shown in table.adapting if shown.column]
+    where, prefix = place_of(table), _prefix(table)
+    caption = (
+        f"{where}: accuracy against gradient steps, averaged over corruptions (above), and its paired change since step 0 (below); "
+        "bands are 95 % intervals over images."
+    )
+    figure = steps_figure(table, columns, [column.label for column in columns])
+    yield Drawing(file_name(prefix, "steps"), caption, figure, table)
+    for group in by_prototypes(columns):
+        name = group[0].label.partition(", K=")[0]
+        dashes = [DASHES[place % len(DASHES)] for place in range(len(group))]
+        words = f"{where}: {name} with different numbers K of prototypes; lines and bands as in the figure before."
+        figure = steps_figure(table, group, [f"K={column.prototypes}" for column in group], dashes)
+        yield Drawing(file_name(prefix, "steps-k", name), words, figure, table)
+
+
+def _of_column(table: Table, shown: Shown) -> Iterator[Drawing]:
+    if shown.column is None:
+        return
+    where, prefix = place_of(table), _prefix(table)
+    caption = f"{where}: accuracy under each corruption before and after {shown.label}; on the right the difference in points."
+    yield Drawing(file_name(prefix, "bars", shown.label), caption, bars_figure(table, shown), table)
+    caption = (
+        f"{where}: is the model right as often as it is sure? Before and after {shown.label}; bars that reach the dashed line are perfect. "
+        "ECE: expected calibration error, 15 bins. Below: the share of images."
+    )
+    figure = reliability_figure(shown.column, table.severity)
+    yield Drawing(file_name(prefix, "reliability", shown.label), caption, figure, table)
+
+
+def _flips(table: Table, shown: Shown, root: Path | None, notes: list[str]) -> Iterator[Drawing]:
+    if shown.column is None:
+        return
+    where = place_of(table)
+    flips, problem = find_flips(shown.column.runs[0], table.severity, root)
+    if problem:
+        notes.append(f"No pictures of {shown.label} on {where}: {problem}.")
+        return
+    caption = (
+        f"{where}: images whose label {shown.label} changed for better or worse, a few of each corruption, chosen without looking: "
+        "corruption, label before, label after."
+    )
+    yield Drawing(file_name(_prefix(table), "flips", shown.label), caption, flips_figure(flips), table)
+
+
+def _prefix(table: Table) -> str:
+    return f"{table.data}-{table.severity}" if table.severity else table.data

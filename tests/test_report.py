@@ -1,0 +1,423 @@
+"""The report against numbers counted by hand, and against itself: every format says the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+
+from small_results import FOG_SNOW, Traces, accuracy, before, fill
+from ttaps.data.sample import read_sample
+from ttaps.errors import DataError, TtapsError
+from ttaps.evaluate import Store, compare, merge, open_benchmark, summarise
+from ttaps.evaluate.statistics import wilson
+from ttaps.evaluate.summary import AVERAGE
+from ttaps.report.curves import by_prototypes, step_lines
+from ttaps.report.figures import draw_all, file_name
+from ttaps.report.flips import find_flips, spread
+from ttaps.report.formats import comma_separated, latex, markdown, tex
+from ttaps.report.grids import SHORT, grids, main_grid
+from ttaps.report.outcomes import read_runs
+from ttaps.report.projection import FILE, flatten, principal, read_projections
+from ttaps.report.protocol import protocol
+from ttaps.report.published import published_columns
+from ttaps.report.reliability import calibrate, calibration_of
+from ttaps.report.tables import Metric, Table, make_tables
+
+OTHER: Traces = {
+    "fog": ["ww", "ww", "wr", "wr", "rw", "rr", "rr", "rr", "wr", "wr"],
+    "snow": ["rr", "rr", "rr", "rw", "rr", "wr", "ww", "ww", "ww", "ww"],
+}
+
+
+def only_table(folder: Path, metric: Metric = "accuracy", published: bool = True) -> Table:
+    (table,) = make_tables(read_runs([folder]), metric, published)
+    return table
+
+
+@pytest.fixture
+def two_seeds(tmp_path: Path) -> Path:
+    """TTAPS with two seeds of training, and the source models."""
+    for seed, traces in enumerate((FOG_SNOW, OTHER)):
+        fill(tmp_path, traces, training_seed=seed)
+        fill(tmp_path, before(traces), "source", training_seed=seed)
+    return tmp_path
+
+
+def test_mean_and_deviation_over_seeds_are_those_counted_by_hand(two_seeds: Path) -> None:
+    table = only_table(two_seeds)
+    assert [shown.label for shown in table.ours] == ["JT+ENT", "TTAPS"]
+    assert table.rows == ("fog", "snow", AVERAGE)
+    for shown, step in zip(table.ours, (0, -1), strict=True):
+        for row in ("fog", "snow"):
+            by_seed = [accuracy(traces[row], step) for traces in (FOG_SNOW, OTHER)]
+            assert shown.cells[row].value == pytest.approx(fmean(by_seed))
+            assert shown.cells[row].std == pytest.approx(stdev(by_seed))
+        averages = [fmean(accuracy(words, step) for words in traces.values()) for traces in (FOG_SNOW, OTHER)]
+        assert shown.cells[AVERAGE].value == pytest.approx(fmean(averages))
+        assert shown.cells[AVERAGE].std == pytest.approx(stdev(averages))
+
+
+def test_one_seed_is_what_evaluate_says(tmp_path: Path) -> None:
+    fill(tmp_path, before(OTHER), "source")
+    fill(tmp_path, FOG_SNOW)
+    with Store(tmp_path, write=False) as store:
+        summary, versus = summarise(store, 2), compare(store, 1, 2)
+    table = only_table(tmp_path)
+    cells = table.ours[1].cells
+    for line in (*summary.lines, summary.average):
+        found = cells[line.corruption].line
+        assert found is not None
+        assert (found.n, found.before, found.after, found.difference) == (
+            *(line.n, line.before, line.after),
+            line.difference,
+        )
+        assert cells[line.corruption].std is None
+    (pair,) = table.comparisons
+    assert [line.difference for line in pair.lines] == [line.difference for line in (*versus.lines, versus.average)]
+
+
+def test_the_same_twice_is_not_twice_the_evidence(tmp_path: Path) -> None:
+    fill(tmp_path / "one", FOG_SNOW)
+    for seed in (0, 1):
+        fill(tmp_path / "two", FOG_SNOW, seed=seed)
+    one, two = (only_table(tmp_path / name).ours[0].cells for name in ("one", "two"))
+    for row in ("fog", "snow", AVERAGE):
+        a, b = one[row].line, two[row].line
+        assert a is not None
+        assert b is not None
+        assert b.difference.p == a.difference.p
+        assert b.difference.points == pytest.approx(a.difference.points)
+        assert (b.n, b.difference.fixed) == (2 * a.n, 2 * a.difference.fixed)
+        if row != AVERAGE:  # the spread around their own mean is that of one picture fewer
+            low, high = wilson(0.09 * b.after.percent, 9)
+            assert (b.after.low, b.after.high) == pytest.approx((100 * low, 100 * high))
+        assert two[row].std == 0
+
+
+def test_the_best_is_bold_and_so_is_what_prints_the_same(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["r", "w"], "snow": ["r", "r"]}, "source", objective="jt")
+    fill(tmp_path, {"fog": ["rr", "wr"], "snow": ["rr", "rr"]}, objective="jt")
+    table = only_table(tmp_path, published=False)
+    best = {(shown.label, row) for shown in table.ours for row, cell in shown.cells.items() if cell.best}
+    assert best == {("JT TTA", "fog"), ("JT", "snow"), ("JT TTA", "snow"), ("JT TTA", AVERAGE)}
+    assert "**100.0**" in markdown([table])
+    assert r"\textbf{100.0}" in latex([table])
+    fewest = only_table(tmp_path, "error", published=False)
+    assert best == {(shown.label, row) for shown in fewest.ours for row, cell in shown.cells.items() if cell.best}
+
+
+def test_every_format_has_the_same_numbers(two_seeds: Path) -> None:
+    table = only_table(two_seeds)
+    grid = main_grid(table)
+    cells = [cell for row in grid.rows for cell in row[1:]]
+    in_markdown = re.findall(r"(?<=\| )[^|]+(?= \|)", markdown([table]).partition("\n\n- ")[0])
+    assert [cell for cell in (word.strip(" *") for word in in_markdown) if re.match(r"\d", cell)] == cells
+    body = latex([table]).partition(r"\midrule")[2].partition(r"\bottomrule")[0]
+    in_latex = re.sub(r"\\textbf\{([^}]*)\}", r"\1", body).replace(r"$\pm$", "±")
+    assert [
+        cell.strip(" \\\n") for line in in_latex.splitlines() if "&" in line for cell in line.split("&")[1:]
+    ] == cells
+    lines = list(csv.DictReader(io.StringIO(comma_separated([table]))))
+    values = {(line["corruption"], line["column"], line["origin"]): line for line in lines if not line["against"]}
+    for shown, origin in [(s, "ours") for s in table.ours] + [(s, "published") for s in table.published]:
+        for row, cell in shown.cells.items():
+            line = values[row, shown.label, origin]
+            assert float(line["value"]) == pytest.approx(cell.value, abs=1e-4)
+            assert line["best"] == str(int(cell.best))
+    changes = {(line["corruption"], line["column"], line["against"]): line for line in lines if line["against"]}
+    assert set(changes) == {(row, "TTAPS", against) for row in table.rows for against in ("before", "JT+ENT")}
+    assert float(changes[AVERAGE, "TTAPS", "before"]["value"]) == pytest.approx(
+        fmean(accuracy(words, -1) - accuracy(words, 0) for traces in (FOG_SNOW, OTHER) for words in traces.values())
+    )
+
+
+def test_error_is_what_is_left_of_accuracy(two_seeds: Path) -> None:
+    right, wrong = only_table(two_seeds), only_table(two_seeds, "error")
+    for one, other in zip((*right.ours, *right.published), (*wrong.ours, *wrong.published), strict=True):
+        for row, cell in one.cells.items():
+            assert other.cells[row].value == pytest.approx(100 - cell.value)
+            assert (other.cells[row].std, other.cells[row].best) == (cell.std, cell.best)
+            if cell.line and (left := other.cells[row].line):
+                assert left.after.low == pytest.approx(100 - cell.line.after.high)
+                assert left.difference.points == -cell.line.difference.points
+                assert (left.difference.low, left.difference.high) == (
+                    -cell.line.difference.high,
+                    -cell.line.difference.low,
+                )
+                assert left.difference.p == cell.line.difference.p
+
+
+def test_published_numbers_stand_beside_ours(two_seeds: Path) -> None:
+    table = only_table(two_seeds)
+    assert [shown.label for shown in table.published] == [
+        *("TTT", "MT3", "MEMO", "Baseline", "JT", "JT TTA", "JT+ENT", "TTAPS")
+    ]
+    fog = {shown.label: (shown.cells["fog"].value, shown.cells["fog"].std) for shown in table.published}
+    assert (fog["JT+ENT"], fog["TTAPS"], fog["MEMO"]) == ((67.4, 1.19), (68.2, 0.88), (77.2, None))
+    ttaps = table.published[-1].cells[AVERAGE]
+    assert ttaps.value == pytest.approx((68.2 + 85.1) / 2)  # of the two corruptions shown
+    assert ttaps.std is None
+    assert "86.2, not 68.2 as printed" in " ".join(protocol(table))
+    assert not only_table(two_seeds, published=False).published
+
+
+@pytest.mark.parametrize(("data", "methods"), [("cifar10-c", 8), ("cifar100-c", 5)])
+def test_published_averages_are_averages(data: str, methods: int) -> None:
+    """With the corrected number of MT3; all are rounded to a tenth, so that a mean may be off by as much."""
+    columns = published_columns(data, 5)
+    assert len(columns) == methods
+    for cells in columns.values():
+        values = [cell.accuracy for row, cell in cells.items() if row != AVERAGE]
+        assert len(values) == 15
+        assert fmean(values) == pytest.approx(cells[AVERAGE].accuracy, abs=0.1 + 1e-9)
+    assert published_columns(data, 3) == {}
+    assert published_columns("my-folder", 5) == {}
+    if data == "cifar10-c":
+        assert columns["mt3"]["brightness"].accuracy == 86.2
+
+
+def test_every_table_states_its_protocol(two_seeds: Path) -> None:
+    words = "\n".join(protocol(only_table(two_seeds)))
+    for fact in (
+        *(
+            "cifar10-c at severity 5",
+            "10 under each corruption",
+            "ttaps, 1 steps",
+            "reset after every image",
+            "objective jt+ent",
+        ),
+        *(
+            "net-jt+ent-300-0",
+            "net-jt+ent-300-1",
+            "seeds of training 0, 1",
+            "seeds of views 0",
+            "0.25 s per image",
+            "K=300",
+        ),
+    ):
+        assert fact in words
+    for text in (markdown, latex, comma_separated):
+        assert "net-jt+ent-300-1" in text([only_table(two_seeds)])
+
+
+def test_partial_results_are_shown_as_what_they_are(tmp_path: Path) -> None:
+    fill(tmp_path, before(FOG_SNOW), "source")
+    fill(tmp_path, {"fog": ["rr"] * 4})
+    table = only_table(tmp_path, published=False)
+    grid = main_grid(table)
+    assert [row[1] for row in grid.rows] == ["4-10", "10", "4-20"]
+    assert [row[3] for row in grid.rows] == ["100.0", "-", "100.0*"]
+    assert (2, 3) not in grid.bold  # an average of fewer corruptions is not the best
+    assert (2, 2) in grid.bold
+    assert "* TTAPS: some corruptions are missing" in "\n".join(grid.notes)
+    assert "numbers of images differ" in "\n".join(grid.notes)
+    (pair,) = table.comparisons
+    assert [(line.corruption, line.n) for line in pair.lines] == [("fog", 4), (AVERAGE, 4)]
+    assert pair.lines[0].difference.points == 100.0  # the first four are wrong before
+
+
+def test_an_experiment_in_several_folders_is_one(tmp_path: Path) -> None:
+    fill(tmp_path / "a", {"fog": FOG_SNOW["fog"][:6]})
+    fill(tmp_path / "b", FOG_SNOW)
+    merge([tmp_path / "b"], tmp_path / "c")
+    (run,) = read_runs([tmp_path / name for name in ("a", "b", "c")])
+    (table,) = make_tables([run])
+    assert len(run.rows) == 20
+    assert table.ours[0].cells["fog"].value == accuracy(FOG_SNOW["fog"])
+
+
+@pytest.mark.parametrize(
+    ("options", "label"),
+    [
+        ({"objective": "baseline", "method": "source"}, "Baseline"),
+        ({"objective": "jt", "method": "source"}, "JT"),
+        ({"objective": "jt"}, "JT TTA"),
+        ({"objective": "jt+ent", "method": "source"}, "JT+ENT"),
+        ({}, "TTAPS"),
+        ({"objective": "baseline"}, "Baseline TTAPS"),
+        ({"objective": None, "method": "source"}, "net"),
+        ({"objective": None}, "net TTAPS"),
+        ({"method": "ttaps:fast"}, "TTAPS (fast)"),
+        ({"lr": 0.3}, "TTAPS (lr 0.3)"),
+        ({"method": "ttaps:fast", "lr": 0.3}, "TTAPS (fast, lr 0.3)"),
+        ({"lr": 0.3, "tau": 0.1, "epsilon": 0.1, "momentum": 0.9}, "TTAPS (epsilon 0.1, lr 0.3, …)"),
+    ],
+)
+def test_columns_have_the_papers_names(tmp_path: Path, options: dict[str, Any], label: str) -> None:
+    word = "r" if options.get("method") == "source" else "rr"
+    fill(tmp_path, {"fog": [word]}, **options)
+    assert only_table(tmp_path).ours[0].label == label
+
+
+def test_columns_that_would_have_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    for prototypes in (30, 300):
+        fill(tmp_path / "k", FOG_SNOW, prototypes=prototypes)
+    assert [shown.label for shown in only_table(tmp_path / "k").ours] == ["TTAPS, K=30", "TTAPS, K=300"]
+    for model in ("long", "short"):  # two trainings with the same seed are not two seeds
+        fill(tmp_path / "m", FOG_SNOW, model=model)
+    table = only_table(tmp_path / "m")
+    assert [shown.label for shown in table.ours] == ["TTAPS, long", "TTAPS, short"]
+    colours = {shown.column.colour for shown in table.ours if shown.column}
+    assert len(colours) == 2
+
+
+def test_data_sets_and_severities_have_tables_of_their_own(tmp_path: Path) -> None:
+    fill(tmp_path, FOG_SNOW)
+    fill(tmp_path, FOG_SNOW, severity=3)
+    fill(tmp_path, {"clean": ["rr", "wr"]}, data="mine", severity=0)
+    tables = make_tables(read_runs([tmp_path]))
+    assert [(table.data, table.severity, len(table.rows)) for table in tables] == [
+        *(("cifar10-c", 3, 3), ("cifar10-c", 5, 3), ("mine", 0, 1))
+    ]
+    assert [len(table.published) for table in tables] == [0, 8, 0]
+
+
+def test_short_names_are_the_papers() -> None:
+    paper = "brit contr defoc elast fog frost gauss glass impul jpeg motn pixel shot snow zoom"
+    names = [name for name in published_columns("cifar10-c", 5)["ttaps"] if name != AVERAGE]
+    assert " ".join(SHORT.get(name, name) for name in names) == paper
+
+
+def test_nothing_to_report_is_an_error(tmp_path: Path) -> None:
+    Store(tmp_path / "empty").close()
+    with pytest.raises(TtapsError, match="No image has been evaluated yet"):
+        read_runs([tmp_path / "empty"])
+    with pytest.raises(TtapsError, match="no results in"):
+        read_runs([tmp_path / "nowhere"])
+
+
+def test_steps_begin_at_the_source_and_end_at_the_table(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["wwr", "wrr", "rrr", "rww"], "snow": ["rrr", "www", "wrw", "rrr"]})
+    table = only_table(tmp_path)
+    column = table.ours[0].column
+    assert column is not None
+    lines = step_lines(column, 5)
+    assert [line.after.percent for line in lines] == [50.0, 62.5, 62.5]
+    last = table.ours[0].cells[AVERAGE].line
+    assert last is not None
+    assert (lines[-1].after, lines[-1].difference) == (last.after, last.difference)
+    assert lines[0].difference.points == 0
+
+
+def test_models_are_grouped_by_k_where_nothing_else_differs(tmp_path: Path) -> None:
+    for prototypes in (300, 30):
+        for seed in (0, 1):
+            fill(tmp_path, FOG_SNOW, prototypes=prototypes, training_seed=seed)
+    fill(tmp_path, FOG_SNOW, objective="jt")
+    columns = [shown.column for shown in only_table(tmp_path).ours if shown.column]
+    (group,) = by_prototypes(columns)
+    assert [column.prototypes for column in group] == [30, 300]
+    assert by_prototypes(columns[:1]) == []
+
+
+def test_calibration_is_counted_in_bins() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.random(500).astype(np.float32)
+    right = rng.random(500) < confidence**2
+    found = calibrate(confidence, right, bins=10)
+    gap = 0.0
+    for k in range(10):
+        inside = (confidence > np.float32(k) / 10) & (confidence <= (k + 1) / 10)
+        gap += abs(float(right[inside].sum()) - float(confidence[inside].sum(dtype=np.float64)))
+        assert found.count[k] == inside.sum()
+    assert found.ece == pytest.approx(100 * gap / 500)
+    assert calibrate(np.ones(4, np.float32), np.ones(4, bool)).ece == 0
+    assert calibrate(np.zeros(4, np.float32), np.zeros(4, bool)).count[0] == 4
+
+
+def test_calibration_of_a_column_takes_both_ends(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["wr", "wr", "wr", "rr"]}, confidence=0.75)
+    column = only_table(tmp_path).ours[0].column
+    assert column is not None
+    assert [calibration_of(column, 5, end).ece for end in (0, -1)] == [50.0, 25.0]
+
+
+def test_flips_are_found_with_their_pictures(tmp_path: Path) -> None:
+    data = open_benchmark("sample")
+    traces = {"fog": ["wr", "rr", "rw"], "snow": ["ww", "wr"]}
+    fill(tmp_path, traces, data="sample", digest=data.digest)
+    (run,) = read_runs([tmp_path])
+    assert [int(label) for label in data.labels[:3]] == [0, 1, 2]  # as the rows made by hand have them
+    flips, problem = find_flips(run, 5, None)
+    assert problem == ""
+    assert [(flip.corruption, flip.after, flip.fixed) for flip in flips] == [
+        *(("fog", "airplane", True), ("snow", "automobile", True), ("fog", "cat", False))
+    ]
+    assert np.array_equal(flips[1].picture, read_sample("snow").images[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"data": "sample", "digest": "other"}, "another data set"),
+        ({"data": "my-folder"}, "cannot be read here"),
+    ],
+)
+def test_pictures_that_are_not_there_are_said_to_be_missing(tmp_path: Path, options: dict[str, Any], word: str) -> None:
+    fill(tmp_path, FOG_SNOW, **options)
+    flips, problem = find_flips(read_runs([tmp_path])[0], 5, tmp_path)
+    assert flips == []
+    assert word in problem
+
+
+def test_pictures_of_a_model_with_other_classes_are_not_misnamed(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["rr"] * 15 + ["wr"]}, data="sample", digest=open_benchmark("sample").digest)
+    (run,) = read_runs([tmp_path])
+    run.rows["label"] += 1
+    assert "another order" in find_flips(run, 5, None)[1]
+
+
+def test_pictures_come_from_all_corruptions_in_turn(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["wr"] * 5, "snow": ["wr"] * 2})
+    chosen = spread(read_runs([tmp_path])[0].rows, 5)
+    assert [(str(row["corruption"]), int(row["image"])) for row in chosen] == [
+        *(("fog", 0), ("snow", 0), ("fog", 1), ("snow", 1), ("fog", 2))
+    ]
+
+
+def test_principal_components_keep_what_lies_in_a_plane() -> None:
+    rng = np.random.default_rng(0)
+    plane = rng.normal(size=(30, 2))
+    turned = plane @ np.linalg.qr(rng.normal(size=(8, 2)))[0].T + 3
+    flat = principal(turned)
+    near, far = (np.linalg.norm(points[:, None] - points, axis=-1) for points in (plane, flat))
+    assert np.allclose(near, far, atol=1e-9)
+
+
+def test_projections_are_drawn_where_they_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttaps.report.projection.importlib.util.find_spec", lambda name: None)
+    fill(tmp_path, {"fog": ["r"]}, "source")
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / FILE,
+        z=rng.normal(size=(20, 4)),
+        labels=np.arange(20) % 2,
+        prototypes=rng.normal(size=(3, 4)),
+        prototype_labels=np.array([0, 1, 1]),
+        classes=np.array(["cat", "dog"]),
+    )
+    assert flatten(rng.normal(size=(9, 4)))[1] == "PCA"
+    drawings, notes = draw_all([only_table(tmp_path)], [tmp_path])
+    assert [drawing.name for drawing in drawings] == [file_name("projections", tmp_path.name)]
+    assert "(PCA)" in drawings[0].caption
+    assert "nothing was adapted" in notes[0]
+    (tmp_path / FILE).write_bytes(b"no archive")
+    with pytest.raises(DataError, match="does not hold projections"):
+        read_projections(tmp_path / FILE)
+
+
+def test_signs_that_latex_would_read_are_written_out() -> None:
+    assert tex(r"a_b & 95 % $x$ \n ±") == r"a\_b \& 95 \% \$x\$ \textbackslash{}n $\pm$"
+
+
+def test_all_grids_are_there(two_seeds: Path) -> None:
+    titles = [grid.title for grid in grids(only_table(two_seeds))]
+    assert len(titles) == 4
+    assert titles[2] == "TTAPS: accuracy before and after adaptation, in %"
