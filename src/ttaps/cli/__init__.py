@@ -17,6 +17,8 @@ COMMANDS = {
     "demo": "embedded model, embedded pictures: accuracy before and after, and a picture of it",
     "adapt": "adapt a model to each of your pictures by itself, and predict",
     "evaluate": "accuracy before and after adaptation on a data set, stored row by row",
+    "report": "the paper's tables and figures from stored results, as text, pictures or one web page",
+    "results": "merge stored results, or export them as CSV",
     "train": "train a model that can adapt (baseline, jt, jt+ent)",
     "data": "get, build and check data sets",
     "bench": "how fast adaptation, views and training are here, as ratios",

@@ -1,0 +1,67 @@
+"""``ttaps report``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ttaps.cli.options import parse, print_json
+from ttaps.errors import UsageError
+from ttaps.files import write_text
+from ttaps.progress import say
+from ttaps.report.figures import draw_all, save_all
+from ttaps.report.formats import comma_separated, latex, markdown, plain
+from ttaps.report.outcomes import read_runs
+from ttaps.report.page import page
+from ttaps.report.style import check_figure
+from ttaps.report.tables import make_tables
+
+FORMATS = {"md": markdown, "tex": latex, "csv": comma_separated}
+
+
+@dataclass(frozen=True)
+class Report:
+    """The paper's tables and figures from stored results, with intervals and paired tests. No model is needed."""
+
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...")]
+    """Folders of results; the same experiment in several of them is one."""
+    table: Literal["md", "tex", "csv"] = "md"
+    """Format of the tables: Markdown, LaTeX, or one tidy table of all numbers."""
+    metric: Literal["accuracy", "error"] = "accuracy"
+    """What the tables show; figures always show accuracy."""
+    published: bool = True
+    """Show the paper's numbers beside ours."""
+    figures: Path | None = None
+    """Folder to draw all figures into, as PDF and PNG."""
+    html: Path | None = None
+    """One page with everything, to be sent to somebody."""
+    json: bool = False
+    """Print for machines."""
+    data_root: Path | None = None
+    """Folder of the data sets, for pictures; else $TTAPS_DATA, else ./data."""
+
+
+def run(arguments: list[str]) -> None:
+    """Read stored rows; print tables, draw figures, write a page."""
+    options = parse(Report, "report", arguments)
+    if not options.folders:
+        raise UsageError("Name a folder of results: ttaps report results/...")
+    drawn = options.figures is not None or options.html is not None
+    if drawn:
+        check_figure(Path("figure.png"))  # before any work is done
+    tables = make_tables(read_runs(options.folders), options.metric, options.published)
+    print_json(plain(tables)) if options.json else print(FORMATS[options.table](tables), end="")
+    if not drawn:
+        return
+    drawings, notes = draw_all(tables, options.folders, options.data_root)
+    for note in notes:
+        say(note)
+    if options.figures is not None:
+        save_all(drawings, options.figures)
+        say(f"{len(drawings)} figures, each as PDF and PNG, are in {options.figures}.")
+    if options.html is not None:
+        write_text(options.html, page(tables, drawings, notes))
+        say(f"The page is {options.html}.")

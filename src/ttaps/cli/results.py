@@ -1,0 +1,64 @@
+"""``ttaps results merge|export``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ttaps.cli.options import parse
+from ttaps.errors import TtapsError, UsageError
+
+Folder = Annotated[Path, tyro.conf.Positional]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Join the results of several folders, from shards or other machines. Done twice, it changes nothing."""
+
+    out: Folder
+    """Folder that gets all results; made if it is not there."""
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders of results; they stay as they are."""
+
+    def run(self) -> None:
+        """Merge and say how many rows were new."""
+        from ttaps.evaluate import Store, merge
+
+        if not self.folders:
+            raise UsageError("Name the folders to merge: ttaps results merge OUT FOLDER...")
+        for folder in self.folders:
+            Store(folder, write=False).close()  # all must be there before anything is written
+        added = merge(self.folders, self.out)
+        print(f"{added} new rows in {self.out}")
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write accuracy and error of every experiment, corruption, severity and step as a tidy CSV file."""
+
+    folder: Folder
+    """Folder of results."""
+    file: Folder
+    """The file to write."""
+
+    def run(self) -> None:
+        """Export and print where it is."""
+        from ttaps.evaluate import Store, export_csv
+
+        with Store(self.folder, write=False) as store:
+            if not any(True for number in store.experiments() for _ in store.items(number)):
+                raise TtapsError(f"No image has been evaluated yet in {self.folder}.")
+            export_csv(store, self.file)
+        print(self.file)
+
+
+Command = Annotated[Merge, tyro.conf.subcommand("merge")] | Annotated[Export, tyro.conf.subcommand("export")]
+
+
+def run(arguments: list[str]) -> None:
+    """Merge or export."""
+    kind: Any = Command
+    parse(kind, "results", arguments).run()
