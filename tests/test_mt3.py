@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from small_training import TINY
 from ttaps import losses
+from ttaps.adaptation import Mt3, make_method, serves
+from ttaps.adaptation.engine import Memory
 from ttaps.data import ImageSet
 from ttaps.errors import UsageError
 from ttaps.keys import generator
@@ -23,7 +27,7 @@ from ttaps.training.batch import Batch
 from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
 from ttaps.training.loop import Run
 from ttaps.training.objectives import OBJECTIVES
-from ttaps.training.objectives.mt3 import clipped, draw_tasks
+from ttaps.training.objectives.mt3 import clipped, draw_tasks, inner_step
 from ttaps.training.optimiser import Optimiser
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
@@ -258,3 +262,87 @@ def test_a_killed_run_ends_like_any_other(textures: ImageSet, tmp_path: Path) ->
         if not torch.allclose(weight, before[name], rtol=1e-6)  # prototypes are put back on the sphere, and round
     }
     assert moved == {"backbone", "projector", "classifier", "heads"}
+
+
+# --- adaptation
+
+IMAGES = torch.randint(0, 256, (5, 3, 8, 8), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+QUICK = Mt3(steps=2, copies=4, lr=0.5)
+
+
+def test_a_step_is_that_of_the_inner_loop(network: Network) -> None:
+    """The same step as in training, by hand, and as training takes it."""
+    image, key = IMAGES[:1], 7
+    got = QUICK.adapt(network, image, [key])[0]
+    current = network
+    for step in range(QUICK.steps):
+        torch.testing.assert_close(got[step], current(image)[0].softmax(-1).detach())
+        views = QUICK.draw(image, key)
+        current = stepped(current, views, swapped(current.project(views)), QUICK.lr, clip=math.inf)
+    torch.testing.assert_close(got[-1], current(image)[0].softmax(-1).detach())
+    assert (got[-1] - got[0]).abs().max() > 1e-3  # the steps are large enough to tell right from wrong
+    byol = network.byol()
+    config = LossConfig(inner_lr=QUICK.lr, inner_clip=1e6)
+    adapted = inner_step(byol, dict(byol.named_parameters()), QUICK.draw(image, key), config)
+    z, _ = functional_call(byol, adapted, (image,))
+    torch.testing.assert_close(got[1], network.classifier(z)[0].softmax(-1).detach())
+
+
+def test_views_are_two_of_every_copy() -> None:
+    views = QUICK.draw(IMAGES[:1], 3)
+    assert views.shape == (2 * QUICK.copies, 3, 8, 8)
+    assert len({view.sum().item() for view in views}) == len(views)
+    assert torch.equal(QUICK.draw(IMAGES[:1], 3), views)
+    assert not torch.equal(QUICK.draw(IMAGES[:1], 4), views)
+
+
+@pytest.mark.parametrize("method", [replace(QUICK, steps=0), replace(QUICK, lr=0.0)])
+def test_no_steps_or_no_step_size_is_the_source_model(network: Network, method: Mt3) -> None:
+    trace = method.adapt(network, IMAGES, range(5))
+    assert trace.shape == (5, method.steps + 1, 4)
+    assert (trace - network(IMAGES).softmax(-1)[:, None]).abs().max() < 1e-6
+
+
+def test_the_network_is_bitwise_unchanged(network: Network) -> None:
+    before = deepcopy(network.train().state_dict())
+    QUICK.adapt(network, IMAGES, range(5))
+    assert network.training
+    assert all(torch.equal(weight, before[name]) for name, weight in network.state_dict().items())
+    assert all(weight.requires_grad and weight.grad is None for weight in network.parameters())
+
+
+def test_order_and_batching_change_nothing(network: Network) -> None:
+    keys = [11, 12, 13, 14, 15]
+    together = QUICK.adapt(network, IMAGES, keys)
+    turned = QUICK.adapt(network, IMAGES.flip(0), keys[::-1]).flip(0)
+    alone = torch.cat([QUICK.adapt(network, IMAGES[i : i + 1], keys[i : i + 1]) for i in range(5)])
+    assert torch.equal(together, turned)
+    assert torch.equal(together, alone)
+    assert not torch.equal(together[:, -1], together[:, 0])
+    assert torch.equal(replace(QUICK, steps=1).adapt(network, IMAGES, keys), together[:, :2])
+
+
+def test_online_keeps_the_weights(network: Network) -> None:
+    method, memory = replace(QUICK, online=True), Memory()
+    whole = method.adapt(network, IMAGES, range(5))
+    parts = [method.adapt(network, IMAGES[i : i + 1], [i], memory) for i in range(5)]
+    assert torch.equal(whole, torch.cat(parts))
+    episodic = QUICK.adapt(network, IMAGES, range(5))
+    assert torch.equal(whole[0], episodic[0])
+    assert torch.equal(whole[:, 0], episodic[:, 0])
+    assert not torch.equal(whole[1:, -1], episodic[1:, -1])
+    assert (method.protocol, QUICK.protocol) == ("online", "episodic")
+
+
+def test_what_it_needs(network: Network, tiny_network: Network) -> None:
+    assert QUICK.lacks(network) is None
+    assert "mt3" in serves(network, "mt3")
+    assert make_method("mt3") == Mt3()
+    for other in (tiny_network, nn.Flatten()):
+        assert QUICK.lacks(other) == "a predictor (train with objective mt3)"
+
+
+@pytest.mark.parametrize("settings", [{"steps": -1}, {"lr": float("nan")}, {"copies": 0}])
+def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(settings))} must be at least"):
+        Mt3(**settings)

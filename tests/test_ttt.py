@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from small_training import TINY
+from ttaps.adaptation import Ttt, make_method, serves
+from ttaps.adaptation.engine import Memory
 from ttaps.data import ImageSet
 from ttaps.errors import UsageError
 from ttaps.model import ModelConfig, Network
@@ -201,3 +205,100 @@ def test_a_run_from_before_there_were_heads_goes_on(textures: ImageSet, tmp_path
     Run(config, tmp_path, Split.of(textures)).train()
     with pytest.raises(UsageError, match="other settings"):
         Run(replace(config, seed=1), tmp_path, Split.of(textures)).train()
+
+
+# --- adaptation
+
+IMAGES = torch.randint(0, 256, (5, 3, 8, 8), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+QUICK = Ttt(steps=3, copies=4, lr=0.5)
+
+
+def test_steps_are_those_of_plain_sgd_on_the_whole_network(network: Network) -> None:
+    image, key = IMAGES[:1], 7
+    got = QUICK.adapt(network, image, [key])[0]
+    copy = deepcopy(network)
+    moving = [w for n, w in copy.named_parameters() if n.startswith(("backbone.st", "heads")) and "stage3" not in n]
+    optimiser = torch.optim.SGD(moving, QUICK.lr)
+    for step in range(QUICK.steps):
+        torch.testing.assert_close(got[step], copy(image)[0].softmax(-1).detach())
+        views, turns = QUICK.draw(image, key, step)
+        optimiser.zero_grad()
+        F.cross_entropy(rotation_logits(copy, views), turns).backward()
+        optimiser.step()
+    torch.testing.assert_close(got[-1], copy(image)[0].softmax(-1).detach())
+    assert (got[-1] - got[0]).abs().max() > 1e-3  # the steps are large enough to tell right from wrong
+    for part in ("stage3", "projector", "classifier", "prototypes"):
+        kept = [(w, v) for (n, w), v in zip(copy.named_parameters(), network.parameters(), strict=True) if part in n]
+        assert all(torch.equal(w, v) for w, v in kept)
+
+
+def test_views_are_turned_as_their_labels_say(network: Network) -> None:
+    method = Ttt(copies=64, views=ShiftViews(padding=0, flip=0.0))
+    views, turns = method.draw(IMAGES[:1], 3, 0)
+    for view, quarters in zip(views, turns.tolist(), strict=True):
+        torch.testing.assert_close(view, (IMAGES[0] / 255).rot90(quarters, (1, 2)))
+    assert set(turns.tolist()) == {0, 1, 2, 3}
+    assert not torch.equal(method.draw(IMAGES[:1], 3, 1)[1], turns)
+
+
+def test_images_that_stand_surely_upright_are_left_alone(network: Network) -> None:
+    full = QUICK.adapt(network, IMAGES, range(5))
+    upright = rotation_logits(network, IMAGES).softmax(-1)[:, 0].detach()
+    bound = float(upright.sort().values[1:3].mean())
+    part = replace(QUICK, sure=bound).adapt(network, IMAGES, range(5))
+    skipped = (upright >= bound).tolist()
+    assert sum(skipped) == 3
+    for row, whole, skip in zip(part, full, skipped, strict=True):
+        assert torch.equal(row, whole[:1].expand_as(whole) if skip else whole)
+
+
+@pytest.mark.parametrize("method", [replace(QUICK, steps=0), replace(QUICK, lr=0.0)])
+def test_no_steps_or_no_step_size_is_the_source_model(network: Network, method: Ttt) -> None:
+    trace = method.adapt(network, IMAGES, range(5))
+    assert trace.shape == (5, method.steps + 1, 4)
+    assert (trace - network(IMAGES).softmax(-1)[:, None]).abs().max() < 1e-6
+
+
+def test_the_network_is_bitwise_unchanged(network: Network) -> None:
+    before = deepcopy(network.train().state_dict())
+    QUICK.adapt(network, IMAGES, range(5))
+    assert network.training
+    assert all(torch.equal(weight, before[name]) for name, weight in network.state_dict().items())
+    assert all(weight.requires_grad and weight.grad is None for weight in network.parameters())
+
+
+def test_order_and_batching_change_nothing(network: Network) -> None:
+    keys = [11, 12, 13, 14, 15]
+    together = QUICK.adapt(network, IMAGES, keys)
+    turned = QUICK.adapt(network, IMAGES.flip(0), keys[::-1]).flip(0)
+    alone = torch.cat([QUICK.adapt(network, IMAGES[i : i + 1], keys[i : i + 1]) for i in range(5)])
+    assert torch.equal(together, turned)
+    assert torch.equal(together, alone)
+    assert not torch.equal(together[:, -1], together[:, 0])
+    assert torch.equal(replace(QUICK, steps=1).adapt(network, IMAGES, keys), together[:, :2])
+
+
+def test_online_keeps_the_weights(network: Network) -> None:
+    method, memory = replace(QUICK, online=True), Memory()
+    whole = method.adapt(network, IMAGES, range(5))
+    parts = [method.adapt(network, IMAGES[i : i + 1], [i], memory) for i in range(5)]
+    assert torch.equal(whole, torch.cat(parts))
+    episodic = QUICK.adapt(network, IMAGES, range(5))
+    assert torch.equal(whole[0], episodic[0])
+    assert torch.equal(whole[:, 0], episodic[:, 0])
+    assert not torch.equal(whole[1:, -1], episodic[1:, -1])
+    assert (method.protocol, QUICK.protocol) == ("online", "episodic")
+
+
+def test_what_it_needs(network: Network, tiny_network: Network) -> None:
+    assert QUICK.lacks(network) is None
+    assert "ttt" in serves(network, "ttt")
+    assert make_method("ttt") == Ttt()
+    for other in (tiny_network, nn.Flatten()):
+        assert QUICK.lacks(other) == "a rotation head (train with objective ttt)"
+
+
+@pytest.mark.parametrize("settings", [{"steps": -1}, {"lr": float("nan")}, {"copies": 0}])
+def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(settings))} must be at least"):
+        Ttt(**settings)

@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from ttaps.adaptation.bn import Bn
 from ttaps.adaptation.memo import Memo
+from ttaps.adaptation.mt3 import Mt3
 from ttaps.adaptation.result import Result
 from ttaps.adaptation.settings import SETTINGS
 from ttaps.adaptation.source import Source
 from ttaps.adaptation.tent import Tent
 from ttaps.adaptation.ttaps import Ttaps
+from ttaps.adaptation.ttt import Ttt
 from ttaps.config import from_dict, nearest
 from ttaps.errors import UsageError
 
@@ -42,7 +44,15 @@ class Method(Protocol):
         ...
 
 
-METHODS: dict[str, type[Method]] = {"source": Source, "bn": Bn, "tent": Tent, "memo": Memo, "ttaps": Ttaps}
+METHODS: dict[str, type[Method]] = {
+    "source": Source,
+    "bn": Bn,
+    "tent": Tent,
+    "memo": Memo,
+    "ttt": Ttt,
+    "mt3": Mt3,
+    "ttaps": Ttaps,
+}
 
 
 def make_method(name: str, settings: dict[str, Any] | None = None) -> Method:
@@ -86,10 +96,12 @@ __all__ = [
     "Bn",
     "Memo",
     "Method",
+    "Mt3",
     "Result",
     "Source",
     "Tent",
     "Ttaps",
+    "Ttt",
     "check",
     "lacks",
     "make_method",

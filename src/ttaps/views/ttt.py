@@ -38,4 +38,4 @@ class ShiftViews:
 def quarter_turns(images: Tensor, turns: Tensor) -> Tensor:
     """Turn each square image by its own number of quarters, anticlockwise."""
     all_four = torch.stack([images.rot90(quarters, (2, 3)) for quarters in range(4)])
-    return all_four[turns, torch.arange(len(images))]
+    return all_four[turns, torch.arange(len(images), device=turns.device)]

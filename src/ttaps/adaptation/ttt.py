@@ -1,0 +1,96 @@
+"""TTT (Sun et al., 2020): learn, from turned copies of the image, to tell how far they were turned; then predict the image itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ttaps.adaptation.engine import Memory, each_image, follow
+from ttaps.adaptation.rules import Weights
+from ttaps.errors import UsageError
+from ttaps.keys import generator
+from ttaps.model import Network, as_network
+from ttaps.model.functional import Functional
+from ttaps.views import ShiftViews, quarter_turns
+
+
+@dataclass(frozen=True)
+class Ttt:
+    """The authors' settings on CIFAR-10-C ("slow"): plain gradient steps on the shared stages and the rotation head."""
+
+    name: ClassVar[str] = "ttt"
+    paper: ClassVar[str] = "Sun et al. 2020"
+    adapts: ClassVar[str] = "stem, stages 1 and 2, rotation head"
+    trained_by: ClassVar[tuple[str, ...]] = ("ttt",)
+
+    steps: int = 10
+    """Gradient steps per image, each with fresh views."""
+    lr: float = 0.001
+    """Step size."""
+    copies: int = 32
+    """Views of the image per step, each turned at random."""
+    sure: float = 1.0
+    """Leave an image alone when the rotation head gives "upright" at least this probability; 1 adapts to every image."""
+    online: bool = False
+    """Keep the weights from image to image: results depend on the order. The authors then take one step."""
+    views: ShiftViews = field(default_factory=ShiftViews)
+    """How a view is made, before it is turned."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 0), ("lr", 0), ("copies", 1), ("sure", 0)):
+            if not getattr(self, name) >= least:  # so that NaN is refused too
+                raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+
+    @property
+    def protocol(self) -> str:
+        """Say what an image's result depends on besides the image."""
+        return "online" if self.online else "episodic"
+
+    def lacks(self, network: nn.Module) -> str | None:
+        """Return what a network has not: a rotation head."""
+        has = isinstance(network, Network) and "rotation" in network.heads
+        return None if has else "a rotation head (train with objective ttt)"
+
+    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
+        """Return class probabilities before and after every step, shape (N, steps + 1, classes)."""
+        ours, kept = as_network(network), memory or Memory()
+
+        def one(index: int) -> Tensor:
+            image = images[index : index + 1]
+            return self.adapt_one(ours, image, keys[index], kept if self.online else Memory())
+
+        return each_image(one, len(images), self.online)
+
+    def adapt_one(self, network: Network, image: Tensor, key: int, memory: Memory) -> Tensor:
+        """Step down the rotation loss; predict with the adapted stages and the rest of the network as it was."""
+        shared, rest = network.split("backbone.stage3")
+        turner = Functional(nn.Sequential(shared, network.heads["rotation"]))
+        classifier = Functional(nn.Sequential(shared, rest, network.classifier))
+
+        def loss(weights: Weights, step: int) -> Tensor:
+            views, turns = self.draw(image, key, step)
+            return F.cross_entropy(turner(views, weights), turns)
+
+        def predict(weights: Weights) -> Tensor:
+            both_have = {
+                name: weight for name, weight in weights.items() if name.startswith("0.")
+            }  # those of ``shared``
+            return classifier(image, both_have)[0].softmax(-1)
+
+        source = turner.weights()
+        before = predict(source)
+        if self.sure < 1 and turner(image, memory.weights or source)[0].softmax(-1)[0] >= self.sure:
+            return before.expand(self.steps + 1, -1)
+        return follow(before, predict, loss, source, self.steps, self.lr, memory)
+
+    def draw(self, image: Tensor, key: int, step: int) -> tuple[Tensor, Tensor]:
+        """Return the turned views of an image (1, 3, H, W) at a step, and by how many quarters each was turned."""
+        draw = generator(key, "ttt", step)
+        views = self.views.apply(image, self.views.sample(self.copies, image.shape[-1], draw))
+        turns = torch.randint(4, (self.copies,), generator=draw).to(image.device)
+        return quarter_turns(views, turns), turns
