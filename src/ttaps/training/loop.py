@@ -133,7 +133,7 @@ class Run:
     def batch(self, step: int) -> Batch:
         """Return the images of one step, or this process's rows of them."""
         chosen = batch_indices(len(self.images), self.config.batch, self.config.seed, step)
-        rows = self.ranks.rows(len(chosen))
+        rows = self.ranks.rows(len(chosen), self.config.loss.task_images if self.config.objective == "mt3" else 1)
         own, size = chosen[rows].to(self.device), self.schedule.size(step)
         common = self.config.seed, step, size, rows, len(chosen), self.ranks.logsumexp
         return Batch(self.images[own], self.labels[own], *common)
