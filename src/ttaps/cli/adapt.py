@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from ttaps.adaptation import Method, Result, Ttaps, make_method
+from ttaps.adaptation import Method, Result, Ttaps, make_method, protocol
 from ttaps.api import adapt, content_key, load
 from ttaps.cli.options import NO_PREFIX, ModelName, parse, peek, pick_device, print_json, use_threads
 from ttaps.data import read_image
@@ -31,7 +31,7 @@ class Adapt:
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE...")]
     """Picture files, of any size."""
     method: str = "ttaps"
-    """How to adapt (source, ttaps, ttaps:fast); its own settings are the options below."""
+    """How to adapt (source, tent, memo, ttaps, ttaps:fast, ...: see ttaps methods); its own settings are the options below."""
     json: bool = False
     """Print for machines."""
     figure: Path | None = None
@@ -79,7 +79,9 @@ def _adapt_all(model: Model, pictures: list[torch.Tensor], method: Method, seed:
     with bar() as progress:
         task = progress.add_task("Adapting", total=len(pictures), note="")
         results: list[Result] = []
-        for group in batched(pictures, torch.get_num_threads()):  # side by side, one thread each
+        # Side by side, one thread each; all at once where one picture leaves something to the next.
+        size = torch.get_num_threads() if protocol(method) == "episodic" else len(pictures)
+        for group in batched(pictures, size):
             results += adapt(model, group, method, seed=seed)
             progress.advance(task, len(group))
     return results

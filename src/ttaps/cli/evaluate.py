@@ -165,7 +165,10 @@ def settings_line(experiment: Experiment) -> str:
     """Write a method with the settings that are not its default ones."""
     method: Any = make_method(experiment.method)
     changed = _changes(json.loads(experiment.settings), json.loads(json.dumps(asdict(method))))
-    return f"{experiment.method} with {', '.join(changed)}" if changed else f"{experiment.method}, default settings"
+    words = f"{experiment.method} with {', '.join(changed)}" if changed else f"{experiment.method}, default settings"
+    return (
+        words if experiment.protocol == "episodic" else f"{words}, {experiment.protocol} (the order of images counts)"
+    )
 
 
 def _changes(settings: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> list[str]:

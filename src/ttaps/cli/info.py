@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from ttaps.adaptation import METHODS
+from ttaps.adaptation import serves
 from ttaps.api import embedded_models, load
 from ttaps.cli.options import parse, print_json
 
@@ -36,7 +36,7 @@ def run(arguments: list[str]) -> None:
         "fingerprint": model.fingerprint,
         "weights": sum(weight.numel() for weight in model.network.parameters()),
         "classes": list(model.classes),
-        "methods": list(METHODS),
+        "methods": serves(model.network, str(model.info.get("objective", ""))),
         **model.info,
         "model": dataclasses.asdict(model.network.config),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ttaps.adaptation import Method
+from ttaps.adaptation import Method, check, protocol
+from ttaps.adaptation.engine import Memory
 from ttaps.errors import UsageError
 from ttaps.evaluate.benchmark import Benchmark
+from ttaps.evaluate.order import batch_size, check_order, ordered, streams, whole_batches
 from ttaps.evaluate.plan import EVERYTHING, Item, Plan, Shard
 from ttaps.evaluate.statistics import wilson
 from ttaps.evaluate.store import Experiment, Row, Store
@@ -46,12 +48,16 @@ def evaluate(
 
     Images are worked on in groups: first all methods and seeds on one group, then the next, so that a run that is stopped has compared
     them on the same images. Each group is stored when it is done, and what is stored is not done again. ``watch`` is told of every group.
+    Methods that depend on the order of the images come last, one corruption after the other; see order.py.
     With ``together``, other processes do the other shards in the same folder, and the progress shown is that of all.
     """
     if group < 1:
         raise UsageError(f"A group must have at least 1 image, not {group}.")
+    for method in methods:
+        check(method, model.network, str(model.info.get("objective", "")))
     data = data.fitted(model)
     plan = Plan(data.labels, data.corruptions, data.severities, limit, shard)
+    check_order(methods, plan)
     with Store(folder) as store, bar() as progress:
         store.describe_model(model.fingerprint, model_facts(model))
         tracks = [Track(store, model, data, method, seed) for method in methods for seed in seeds]
@@ -59,12 +65,11 @@ def evaluate(
         total, done = len(shown) * len(tracks), sum(track.stored(shown) for track in tracks)
         meter = Meter(store, [track.number for track in tracks], together)
         task = progress.add_task(f"Evaluating {data.name}", total=total, completed=done, note="")
-        for items in _groups(plan, group):
-            for track, rows in _work(tracks, items):
-                store.add(track.number, rows)
-                track.count(rows)
-                watch(track.number, rows)
-                progress.update(task, completed=done + meter.count(len(rows)), note=track.note())
+        for track, rows in chain(_fairly(tracks, plan, group), _in_order(tracks, plan, group)):
+            store.add(track.number, rows)
+            track.count(rows)
+            watch(track.number, rows)
+            progress.update(task, completed=done + meter.count(len(rows)), note=track.note())
     return [track.number for track in tracks]
 
 
@@ -118,12 +123,15 @@ class Track:
         low, high = wilson(after, n)
         return f"{self.method.name} {before / n:.1%} → {after / n:.1%} ({low:.1%} to {high:.1%})"
 
-    def adapt(self, items: Sequence[Item], images: Tensor) -> list[Row]:
-        """Return the rows of images, which are not stored yet; each is a function of its key, its pixels and the experiment only."""
-        network = self.model.network
+    def adapt(self, items: Sequence[Item], images: Tensor, memory: Memory | None = None) -> list[Row]:
+        """Return the rows of images; each is a function of its key, its pixels and the experiment only, and of ``memory`` if given."""
+        network, keeper = self.model.network, ordered(self.method)
+        images = images.to(next(network.parameters()).device)
         keys = [key(self.seed, self.data.name, *item) for item in items]
         start = perf_counter()
-        traces = self.method.adapt(network, images.to(next(network.parameters()).device), keys).cpu()
+        traces = (
+            keeper.adapt(network, images, keys, memory) if keeper else self.method.adapt(network, images, keys)
+        ).cpu()
         seconds = (perf_counter() - start) / len(items)
         labels = [int(self.data.labels[item.image]) for item in items]
         return [
@@ -138,8 +146,11 @@ class Track:
 def describe(model: Model, data: Benchmark, method: Method, seed: int) -> Experiment:
     """Return all that a result depends on besides the image."""
     settings: dict[str, Any] = dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}
-    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"))
-    return Experiment(model.name, model.fingerprint, data.name, data.digest, method.name, canonical, seed)
+    stated = {name: value for name, value in settings.items() if name not in ("online", "leak")}  # by the protocol
+    canonical = json.dumps(stated, sort_keys=True, separators=(",", ":"))
+    return Experiment(
+        model.name, model.fingerprint, data.name, data.digest, method.name, canonical, seed, protocol(method)
+    )
 
 
 def model_facts(model: Model) -> dict[str, Any]:
@@ -162,15 +173,30 @@ def make_row(item: Item, label: int, trace: NDArray[np.float32], seconds: float)
     )
 
 
-def _work(tracks: list[Track], items: list[Item]) -> Iterator[tuple[Track, list[Row]]]:
-    """Yield each experiment's missing rows of a group; its images are read once for all of them."""
-    if all(track.has(item) for track in tracks for item in items):
-        return
-    images = tracks[0].data.read(items)
+def _fairly(tracks: list[Track], plan: Plan, size: int) -> Iterator[tuple[Track, list[Row]]]:
+    """Yield missing rows group by group, all experiments on one group before the next; its images are read once for all of them."""
+    free = [track for track in tracks if not ordered(track.method)]
+    for items in _groups(plan, size):
+        if all(track.has(item) for track in free for item in items):
+            continue
+        images = free[0].data.read(items)
+        for track in free:
+            todo = [place for place, item in enumerate(items) if not track.has(item)]
+            if todo:
+                yield track, track.adapt([items[place] for place in todo], images[todo])
+
+
+def _in_order(tracks: list[Track], plan: Plan, size: int) -> Iterator[tuple[Track, list[Row]]]:
+    """Yield missing rows of experiments that depend on the order. A stream that was stopped half-way starts again: its memory is gone."""
     for track in tracks:
-        todo = [place for place, item in enumerate(items) if not track.has(item)]
-        if todo:
-            yield track, track.adapt([items[place] for place in todo], images[todo])
+        for stream in streams(plan) if ordered(track.method) else ():
+            if all(map(track.has, stream)):
+                continue
+            memory = Memory()
+            for items in whole_batches(stream, size, batch_size(track.method)):
+                rows = track.adapt(items, track.data.read(items), memory)
+                if new := [row for row in rows if not track.has(row.item)]:
+                    yield track, new
 
 
 def _groups(plan: Plan, size: int) -> Iterator[list[Item]]:

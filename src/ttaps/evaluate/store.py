@@ -58,7 +58,8 @@ class Experiment:
     """All settings of the method as canonical JSON."""
     seed: int
     protocol: str = "episodic"
-    """``episodic``: each image by itself, and everything it changed is forgotten before the next."""
+    """``episodic``: each image by itself, and everything it changed is forgotten before the next. Others say what is kept: ``online``,
+    ``momentum leak``, ``batches of 200``; results then depend on the order, which is the plan's, one corruption after the other."""
 
 
 @dataclass(frozen=True)
