@@ -40,6 +40,7 @@ def fill(
     digest: str = "d1",
     severity: int = 5,
     confidence: float = 0.5,
+    protocol: str = "episodic",
     **changed: Any,
 ) -> None:
     """Add an experiment; its model's fingerprint is made of what the model is."""
@@ -49,7 +50,7 @@ def fill(
         if objective:
             facts = {"objective": objective, "seed": training_seed, "model": {"prototypes": prototypes}}
             store.describe_model(fingerprint, facts)
-        number = store.experiment(Experiment(model, fingerprint, data, digest, name, settings, seed))
+        number = store.experiment(Experiment(model, fingerprint, data, digest, name, settings, seed, protocol))
         for corruption, words in traces.items():
             rows = [_row(corruption, severity, image, word, confidence) for image, word in enumerate(words)]
             store.add(number, rows)

@@ -189,7 +189,7 @@ def test_every_table_states_its_protocol(two_seeds: Path) -> None:
         *(
             "cifar10-c at severity 5",
             "10 under each corruption",
-            "ttaps, 1 steps",
+            "ttaps, 1 step,",
             "reset after every image",
             "objective jt+ent",
         ),
@@ -205,6 +205,16 @@ def test_every_table_states_its_protocol(two_seeds: Path) -> None:
         assert fact in words
     for text in (markdown, latex, comma_separated):
         assert "net-jt+ent-300-1" in text([only_table(two_seeds)])
+
+
+def test_what_is_kept_from_image_to_image_is_said(tmp_path: Path) -> None:
+    fill(tmp_path, FOG_SNOW)
+    fill(tmp_path, FOG_SNOW, protocol="online")
+    table = only_table(tmp_path)
+    assert [shown.label for shown in table.ours] == ["TTAPS", "TTAPS (online)"]
+    words = "\n".join(protocol(table))
+    assert "not everything is reset after an image (online)" in words
+    assert "weights and optimiser are reset after every image" in words
 
 
 def test_partial_results_are_shown_as_what_they_are(tmp_path: Path) -> None:
@@ -247,6 +257,8 @@ def test_an_experiment_in_several_folders_is_one(tmp_path: Path) -> None:
         ({"method": "ttaps:fast"}, "TTAPS (fast)"),
         ({"lr": 0.3}, "TTAPS (lr 0.3)"),
         ({"method": "ttaps:fast", "lr": 0.3}, "TTAPS (fast, lr 0.3)"),
+        ({"protocol": "online", "lr": 0.3}, "TTAPS (lr 0.3, online)"),
+        ({"objective": "mt3", "method": "source"}, "MT3 source"),
         ({"lr": 0.3, "tau": 0.1, "epsilon": 0.1, "momentum": 0.9}, "TTAPS (epsilon 0.1, lr 0.3, …)"),
     ],
 )
@@ -337,6 +349,12 @@ def test_calibration_of_a_column_takes_both_ends(tmp_path: Path) -> None:
     column = only_table(tmp_path).ours[0].column
     assert column is not None
     assert [calibration_of(column, 5, end).ece for end in (0, -1)] == [50.0, 25.0]
+
+
+def test_a_prediction_that_is_none_has_no_confidence(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["ww"]}, confidence=float("nan"))
+    (run,) = read_runs([tmp_path])
+    assert run.rows["confidence"].tolist() == [[0.0, 0.0]]
 
 
 def test_flips_are_found_with_their_pictures(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ PAPER = {
     ("mt3", "mt3"): "mt3",
 }
 """Which of the paper's columns a model's objective and a method make."""
+EPISODIC = "episodic"
 LONGEST = 34  # a label with more than that has its settings in the protocol only
 
 
@@ -100,11 +101,13 @@ def _replicates(runs: Sequence[Run]) -> list[list[Run]]:
 
 def _label(run: Run) -> str:
     """Name a column as the paper does where it has one like it, else by model and method; settings that are not the default come after."""
-    objective, method = str(run.facts.get("objective", "")), run.experiment.method
+    objective, method, kept = str(run.facts.get("objective", "")), run.experiment.method, run.experiment.protocol
     model = LABELS.get(objective, objective) or run.experiment.model
-    plain = model if method == "source" else f"{model} {method.upper()}"
-    name = LABELS[PAPER[objective, method]] if (objective, method) in PAPER else plain
-    settings = settings_name(run.experiment)
+    own = (objective, objective) in PAPER  # a model trained for a method of the same name
+    plain = f"{model} source" if own else model
+    name = plain if method == "source" else f"{model} {method.upper()}"
+    name = LABELS[PAPER[objective, method]] if (objective, method) in PAPER else name
+    settings = ", ".join(filter(None, [settings_name(run.experiment), "" if kept == EPISODIC else kept]))
     if len(name) + len(settings) > LONGEST:
         settings = f"{settings[: LONGEST - len(name)].rsplit(',', 1)[0]}, …"
     return f"{name} ({settings})" if settings else name

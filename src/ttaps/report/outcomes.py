@@ -75,13 +75,15 @@ def to_array(rows: Iterator[Row]) -> Outcomes | None:
     first = next(rows, None)
     if first is None:
         return None
-    return np.fromiter(map(_values, chain([first], rows)), dtype=record(len(first.predictions) - 1))
+    found: Outcomes = np.fromiter(map(_values, chain([first], rows)), dtype=record(len(first.predictions) - 1))
+    np.nan_to_num(found["confidence"], copy=False)
+    return found
 
 
 def _values(row: Row) -> tuple[Any, ...]:
     right = tuple(prediction == row.label for prediction in row.predictions)
-    confidence = tuple(np.nan_to_num((row.confidence[0], row.confidence[-1])).tolist())
-    return *row.item, row.label, right, (row.predictions[0], row.predictions[-1]), confidence, row.seconds
+    predictions, confidence = ((trace[0], trace[-1]) for trace in (row.predictions, row.confidence))
+    return *row.item, row.label, right, predictions, confidence, row.seconds
 
 
 def _united(runs: Sequence[Run]) -> Run:

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from ttaps.evaluate.settings import changed_settings
 from ttaps.evaluate.summary import AVERAGE
-from ttaps.report.columns import Column
+from ttaps.report.columns import EPISODIC, Column
 from ttaps.report.published import CORRECTION, SETS
 from ttaps.report.tables import Shown, Table
-
-RESET = {"episodic": "weights and optimiser are reset after every image"}
 
 
 def protocol(table: Table) -> list[str]:
@@ -64,9 +62,11 @@ def method_words(column: Column) -> str:
         return f"{column.method}: no adaptation"
     experiment = column.runs[0].experiment
     changed = ", ".join(f"{name} {value}" for name, value in changed_settings(experiment).items())
-    reset = RESET.get(experiment.protocol, f"protocol {experiment.protocol}")
+    kept = f"not everything is reset after an image ({experiment.protocol}): the order of images counts"
+    reset = "weights and optimiser are reset after every image" if experiment.protocol == EPISODIC else kept
+    steps = f"{column.steps} step{'s' if column.steps > 1 else ''}"
     seconds = sum(float(run.rows["seconds"].mean()) for run in column.runs) / len(column.runs)
-    return f"{column.method}, {column.steps} steps, {changed or 'default settings'}; {reset}; {seconds:.2g} s per image"
+    return f"{column.method}, {steps}, {changed or 'default settings'}; {reset}; {seconds:.2g} s per image"
 
 
 def images_words(shown: Shown, table: Table) -> str:
