@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from small_evaluation import CLASSES, small_benchmark, small_model
 from small_results import FOG_SNOW, Traces, accuracy, before, fill
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError, TtapsError
-from ttaps.evaluate import Store, compare, merge, open_benchmark, summarise
+from ttaps.evaluate import Plan, Store, compare, merge, open_benchmark, summarise
+from ttaps.evaluate.projections import FILE, write_projections
 from ttaps.evaluate.statistics import wilson
 from ttaps.evaluate.summary import AVERAGE
 from ttaps.report.curves import by_prototypes, step_lines
@@ -24,7 +27,7 @@ from ttaps.report.flips import find_flips, spread
 from ttaps.report.formats import comma_separated, latex, markdown, tex
 from ttaps.report.grids import SHORT, grids, main_grid
 from ttaps.report.outcomes import read_runs
-from ttaps.report.projection import FILE, flatten, principal, read_projections
+from ttaps.report.projection import flatten, principal, read_projections
 from ttaps.report.protocol import protocol
 from ttaps.report.published import published_columns
 from ttaps.report.reliability import calibrate, calibration_of
@@ -409,8 +412,22 @@ def test_principal_components_keep_what_lies_in_a_plane() -> None:
     assert np.allclose(near, far, atol=1e-9)
 
 
+def test_projections_are_those_of_the_network(tmp_path: Path) -> None:
+    model, data = small_model(), small_benchmark()
+    write_projections(model, data, tmp_path, 4)
+    arrays = read_projections(tmp_path / FILE)
+    items = list(Plan(data.labels, data.corruptions, data.severities))[:4]
+    with torch.no_grad():
+        expected = model.network.project(data.read(items)).numpy()
+    assert np.allclose(arrays["z"], expected, atol=1e-6)
+    assert arrays["labels"].tolist() == [int(data.labels[item.image]) for item in items]
+    logits = model.network.classifier(model.network.prototypes)
+    assert arrays["prototype_labels"].tolist() == logits.argmax(1).tolist()
+    assert tuple(arrays["classes"]) == CLASSES
+
+
 def test_projections_are_drawn_where_they_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttaps.report.projection.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)
     fill(tmp_path, {"fog": ["r"]}, "source")
     rng = np.random.default_rng(0)
     np.savez(
@@ -420,6 +437,8 @@ def test_projections_are_drawn_where_they_are_stored(tmp_path: Path, monkeypatch
         prototypes=rng.normal(size=(3, 4)),
         prototype_labels=np.array([0, 1, 1]),
         classes=np.array(["cat", "dog"]),
+        model="net",
+        data="pictures",
     )
     assert flatten(rng.normal(size=(9, 4)))[1] == "PCA"
     drawings, notes = draw_all([only_table(tmp_path)], [tmp_path])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from small_model import write_model
 from small_results import FOG_SNOW, before, fill
 from ttaps.cli import main
 from ttaps.evaluate import Store, open_benchmark
@@ -117,6 +118,20 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     assert main(["report", str(tmp_path / "results"), "--html", str(page)]) == 0
     assert "<script" not in page.read_text()
     assert Page(page.read_text()).open == []
+
+
+def test_projections_go_from_evaluate_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)  # umap takes its time
+    model, results, figures = (str(tmp_path / name) for name in ("model", "results", "figures"))
+    write_model(Path(model))
+    options = ["--methods", "source", "--corruptions", "fog", "--limit", "2", "--out", results]
+    assert main(["evaluate", model, *options, "--projections", "20"]) == 0
+    assert main(["report", results, "--figures", figures]) == 0
+    assert sorted(path.name for path in Path(figures).iterdir()) == [
+        "projections-results.pdf",
+        "projections-results.png",
+    ]
+    assert main(["evaluate", model, *options, "--projections", "-1"]) == 2
 
 
 def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

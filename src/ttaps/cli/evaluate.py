@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,8 @@ from ttaps.cli.options import ModelName, listed, parse, pick_device, table, use_
 from ttaps.config import nearest
 from ttaps.errors import UsageError
 from ttaps.evaluate import Experiment, Shard, Store, Summary, evaluate, open_benchmark, over_seeds, summarise, to_json
+from ttaps.evaluate.projections import write_projections
+from ttaps.evaluate.settings import changed_settings
 from ttaps.evaluate.summary import Accuracy, Difference
 from ttaps.progress import say
 from ttaps.training.parallel import together
@@ -50,6 +51,8 @@ class Evaluate:
     """Folder of the results; results/MODEL-DATA if not given."""
     shard: str | None = None
     """Only part i/n of the work, like 1/4; all parts may write to the same folder."""
+    projections: int = 0
+    """Store also the projections of so many images, of which ttaps report draws a map; 0 for none."""
     json: bool = False
     """Print for machines."""
     data_root: Path | None = None
@@ -68,6 +71,8 @@ def run(arguments: list[str]) -> None:
     shard = Shard.parse(options.shard) if options.shard else Shard.of_rank()
     if options.shard and Shard.of_rank().count > 1:
         raise UsageError("torchrun's processes share the images out among themselves: leave --shard out.")
+    if options.projections < 0:
+        raise UsageError(f"--projections must be at least 0, not {options.projections}.")
     use_threads(options.threads)
     device = pick_device(options.device)
     model = load(options.model)
@@ -88,6 +93,8 @@ def run(arguments: list[str]) -> None:
         ranks.wait()  # so that the table is of all images
     if not ranks.first:
         return
+    if options.projections:
+        write_projections(model, data, folder, options.projections)
     with Store(folder, write=False) as store:
         summaries = [summarise(store, number) for number in experiments]
     print(to_json(summaries) if options.json else show(summaries, len(seeds)))
@@ -163,22 +170,11 @@ def heading(summary: Summary) -> str:
 
 def settings_line(experiment: Experiment) -> str:
     """Write a method with the settings that are not its default ones."""
-    method: Any = make_method(experiment.method)
-    changed = _changes(json.loads(experiment.settings), json.loads(json.dumps(asdict(method))))
+    changed = [f"{name} {value}" for name, value in changed_settings(experiment).items()]
     words = f"{experiment.method} with {', '.join(changed)}" if changed else f"{experiment.method}, default settings"
     return (
         words if experiment.protocol == "episodic" else f"{words}, {experiment.protocol} (the order of images counts)"
     )
-
-
-def _changes(settings: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> list[str]:
-    found: list[str] = []
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            found += _changes(value, usual[name], f"{prefix}{name}.")
-        elif value != usual[name]:
-            found.append(f"{prefix}{name} {value}")
-    return found
 
 
 def accuracy_table(summary: Summary) -> str:

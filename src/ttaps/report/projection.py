@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttaps.errors import DataError
+from ttaps.evaluate.projections import FILE
 from ttaps.report.style import CLASS_COLOURS, COLUMN, INK, new_figure
 
-FILE = "projections.npz"
-"""In a results folder: ``z`` (N, Z), ``labels`` (N,), ``prototypes`` (K, Z), ``prototype_labels`` (K,), ``classes``."""
+NAMES = ("z", "labels", "prototypes", "prototype_labels", "classes", "model", "data")
 Points = NDArray[np.float64]
 
 
@@ -27,8 +27,8 @@ def stored_projections(folders: Sequence[Path]) -> Iterator[tuple[str, Any, str]
             arrays = read_projections(path)
             flat, way = flatten(np.concatenate([arrays["z"], arrays["prototypes"]]))
             caption = (
-                f"{folder.name}: projections z of {len(arrays['z'])} images, coloured by class ({way}); "
-                "squares are prototypes, coloured by the class the classifier gives them."
+                f"{arrays['data']}: projections z of {len(arrays['z'])} images before adaptation, coloured by class ({way}), "
+                f"model {arrays['model']}; squares are prototypes, coloured by the class the classifier gives them."
             )
             yield folder.name, projection_figure(flat, arrays), caption
 
@@ -37,14 +37,16 @@ def read_projections(path: Path) -> dict[str, NDArray[Any]]:
     """Read stored projections, or say what is wrong with the file."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in ("z", "labels", "prototypes", "prototype_labels", "classes")}
+            return {name: archive[name] for name in NAMES}
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} does not hold projections ({error}).\nRemove it, or write it again.") from error
+        raise DataError(
+            f"{path} does not hold projections ({error}).\nRemove it, or write it again with ttaps evaluate --projections."
+        ) from error
 
 
 def flatten(z: NDArray[Any]) -> tuple[Points, str]:
     """Return points of the plane for vectors (N, Z), and the way they were found: UMAP where it is installed, else PCA."""
-    if importlib.util.find_spec("umap") is None:
+    if not umap_is_there():
         return principal(z), "PCA"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # umap warns of its own choices
@@ -52,6 +54,11 @@ def flatten(z: NDArray[Any]) -> tuple[Points, str]:
 
         points: Points = umap.UMAP(n_neighbors=min(15, len(z) - 1), metric="cosine", random_state=0).fit_transform(z)
     return points, "UMAP"
+
+
+def umap_is_there() -> bool:
+    """Say whether umap-learn is installed."""
+    return importlib.util.find_spec("umap") is not None
 
 
 def principal(z: NDArray[Any]) -> Points:
