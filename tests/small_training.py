@@ -30,7 +30,7 @@ SHORT = TrainConfig(
     checkpoint_minutes=0.002,
     model=replace(STARTS, norm="batch"),
     optimiser=OptimiserConfig(name="muon", lr=0.1, nesterov=True, warmup=0.5, decay="linear"),
-    loss=LossConfig(joint_from=1, joint_ramp=1, freeze_prototypes=0.5),
+    loss=LossConfig(joint_from=1, joint_ramp=1, freeze_prototypes=0.5, prototypes_from_images=True),
 )
 """Forty steps that use everything a resumed run must take up: momentum, average, statistics, sizes, ramps."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -402,3 +404,32 @@ def test_mixed_precision_trains(textures: ImageSet, tmp_path: Path) -> None:
     )
     assert mixed != exact
     assert mixed == pytest.approx(exact, rel=0.01)
+
+
+def test_a_run_without_sizes_trains_at_the_networks_own() -> None:
+    assert Schedule(TrainConfig(model=replace(TINY, image_size=48)), epoch_steps=10).size(0) == 48
+
+
+def test_what_is_only_watched_may_change_on_the_way(finished: Path, textures: ImageSet, pictures: Path) -> None:
+    Run(replace(SHORT, stop_on_trouble=False, validate_every=2), finished, split_of(textures, pictures)).train()
+    with pytest.raises(UsageError, match="other settings"):
+        Run(replace(SHORT, epochs=6), finished, split_of(textures, pictures)).train()
+
+
+def test_the_state_of_another_run_is_refused(
+    finished: Path, textures: ImageSet, pictures: Path, tmp_path: Path
+) -> None:
+    shutil.copy(finished / "resume.safetensors", tmp_path)
+    with pytest.raises(CheckpointError, match="state of another run"):
+        Run(replace(SHORT, model=replace(SHORT.model, hidden=36)), tmp_path, split_of(textures, pictures)).train()
+
+
+def test_compiled_steps_are_the_same_steps(
+    textures: ImageSet, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dynamo's tracing but without its compiler, which takes a minute."""
+    monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(torch.nn.Module.compile, backend="eager"))
+    plain = Run(SHORT, tmp_path, split_of(textures, pictures))
+    traced = Run(replace(SHORT, compile=True), tmp_path, split_of(textures, pictures))
+    for step in range(2):
+        torch.testing.assert_close(plain.step(step)["loss"], traced.step(step)["loss"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -89,8 +90,8 @@ class TrainConfig:
     """Images per step, over all processes."""
     seed: int = 0
     """Seed of the initial weights, the order of images and the views."""
-    sizes: tuple[int, ...] = (32,)
-    """Resolutions trained at, one after the other, in pixels."""
+    sizes: tuple[int, ...] = ()
+    """Resolutions trained at, one after the other, in pixels; the network's own if empty."""
     size_until: tuple[float, ...] = (1.0,)
     """Fraction of the run at which each resolution ends; the last is 1."""
     average: float = 0.0
@@ -117,20 +118,20 @@ class TrainConfig:
             ("epochs", self.epochs),
             ("batch", self.batch),
             ("validate_every", self.validate_every),
-            ("sizes", min(self.sizes, default=0)),
+            ("sizes", min(self.sizes, default=1)),
             ("optimiser.lr", self.optimiser.lr),
             ("optimiser.muon_lr", self.optimiser.muon_lr),
             ("loss.epsilon", self.loss.epsilon),
             ("loss.tau", self.loss.tau),
             ("loss.inner_clip", self.loss.inner_clip),
         ):
-            if not value > 0:
+            if not 0 < value < math.inf:
                 raise UsageError(f"{name} must be positive, not {value}.")
         for name, value in (("average", self.average), ("optimiser.momentum", self.optimiser.momentum)):
             if not 0 <= value < 1:
                 raise UsageError(f"{name} must be at least 0 and less than 1, not {value}.")
         if (
-            len(self.sizes) != len(self.size_until)
+            len(self.sizes or (1,)) != len(self.size_until)
             or list(self.size_until) != sorted(self.size_until)
             or self.size_until[-1:] != (1.0,)
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ttaps.config import from_dict, read_toml, to_toml
-from ttaps.errors import TtapsError, UsageError
+from ttaps.errors import CheckpointError, TtapsError, UsageError
 from ttaps.files import alone, write_text
 from ttaps.keys import key
-from ttaps.model import Network, to_unit
+from ttaps.model import Network, evaluating, to_unit
 from ttaps.model.checkpoint import save_model
 from ttaps.progress import bar, say
 from ttaps.training.batch import Batch, batch_indices, epoch_order, epoch_steps
@@ -32,6 +33,11 @@ from ttaps.training.state import State, load_state, log_metrics, rewind_metrics,
 from ttaps.training.validation import accuracy
 
 LOG_EVERY = 25  # steps between rows of metrics.jsonl
+ONLY_WATCHED = (
+    "checkpoint_minutes",
+    "validate_every",
+    "stop_on_trouble",
+)  # settings that change no weight may change on the way
 GLANCE = 2_000  # validation images looked at while training; all of them at the end
 ALONE = Ranks()
 
@@ -126,7 +132,8 @@ class Run:
         """Put every prototype where some training image is: a network trained with cross-entropy alone has left the random ones far off."""
         chosen = epoch_order(len(self.images), self.config.seed, -1)[: self.config.model.prototypes].to(self.device)
         pictures = F.interpolate(to_unit(self.images[chosen]), (size, size), mode="bilinear", antialias=True)
-        seeds = torch.cat([self.network.project(part) for part in pictures.split(128)])
+        with evaluating(self.network):  # a BatchNorm must not count these pictures
+            seeds = torch.cat([self.network.project(part) for part in pictures.split(128)])
         self.network.prototypes[: len(seeds)] = seeds.float()
         self.ranks.follow([self.network.prototypes])
 
@@ -206,8 +213,8 @@ class Run:
 
     def hardware(self) -> str:
         """Say what the run runs on."""
-        cpu = self.device.type == "cpu"
-        one = f"{torch.get_num_threads()} threads" if cpu else torch.cuda.get_device_name()
+        names = {"cpu": lambda: f"{torch.get_num_threads()} threads", "cuda": torch.cuda.get_device_name}
+        one = names.get(self.device.type, lambda: str(self.device))()
         return f"{self.ranks.size} processes, each with {one}" if self.ranks.size > 1 else one
 
     def restore(self) -> int:
@@ -216,13 +223,14 @@ class Run:
         if state is None:
             rewind_metrics(self.folder, 0)
             return 0
-        self.network.load_state_dict(state.groups["weights"])
-        for own, group in (
-            (self.optimiser.momentum, "momentum"),
-            (self.average.weights if self.average else {}, "average"),
-        ):
-            for name in own:
-                own[name].copy_(state.groups[group][name])
+        try:
+            for group, tensors in self.groups().items():
+                for name, tensor in tensors.items():
+                    tensor.copy_(state.groups[group][name])
+        except (KeyError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{self.folder} holds the state of another run ({error}).\nDelete it to start again."
+            ) from error
         self.seconds = state.seconds
         rewind_metrics(self.folder, state.step)
         if state.step < self.schedule.steps:
@@ -248,11 +256,13 @@ def initial_network(config: TrainConfig) -> Network:
 def claim_folder(folder: Path, config: TrainConfig) -> None:
     """Make ``folder`` this run's, or refuse if it holds a run with other settings."""
     path = folder / "train.toml"
-    # As settings, not as text: a file from before a setting existed has its default.
-    if path.exists() and from_dict(TrainConfig, read_toml(path), where=str(path)) != config:
-        raise UsageError(
-            f"{folder} holds a run with other settings (see {path}).\nUse another --out, or --resume to go on with those."
-        )
+    if path.exists():
+        # As settings, not as text: a file from before a setting existed has its default.
+        before = from_dict(TrainConfig, read_toml(path), where=str(path))
+        if replace(before, **{name: getattr(config, name) for name in ONLY_WATCHED}) != config:
+            raise UsageError(
+                f"{folder} holds a run with other settings (see {path}).\nUse another --out, or --resume to go on with those."
+            )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

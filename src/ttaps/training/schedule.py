@@ -44,7 +44,8 @@ class Schedule:
     def size(self, step: int) -> int:
         """Resolution in pixels."""
         done = step / self.steps
-        return next(size for size, until in zip(self.config.sizes, self.config.size_until, strict=True) if done < until)
+        sizes = self.config.sizes or (self.config.model.image_size,)
+        return next(size for size, until in zip(sizes, self.config.size_until, strict=True) if done < until)
 
     def joint(self, step: int) -> float:
         """How far the cross-entropy alone (0) has turned into the joint loss (1)."""

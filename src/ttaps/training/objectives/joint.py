@@ -54,9 +54,7 @@ jt_ent = partial(loss, entropy=True)
 
 def _projections(network: Network, batch: Batch, config: LossConfig) -> tuple[Tensor, Tensor, Tensor]:
     """Return z of the two SwAV views and of what the cross-entropy sees, all in one pass through the network."""
-    kind = SwavViews(
-        blur_kernel=int(0.1 * batch.size) | 1
-    )  # a tenth of the picture, as in the authors' pipeline: 3 at 32 pixels
+    kind = SwavViews()
     views = [batch.views(kind, "s"), batch.views(kind, "t")]
     if config.supervised == "crop":
         views.append(batch.views(CropViews(scale=config.crop_scale), "crop"))
