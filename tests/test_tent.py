@@ -92,6 +92,20 @@ def test_optimiser_is_fresh_for_every_image() -> None:
     assert not torch.equal(first, second)
 
 
+def test_channels_last_is_no_harm() -> None:
+    """Torch 2.13 crashes in GroupNorm's backward pass when its input is channels_last and wants no gradient."""
+    net, images = made("preact"), some_images(2) / 255
+    want = Tent(lr=0.05).adapt(net, images, [0, 1])
+    for weight in net.parameters():
+        weight.data = channels_last(weight.data)
+    got = Tent(lr=0.05).adapt(net, channels_last(images), [0, 1])
+    assert torch.equal(got, want)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
 def test_protocol_says_what_results_depend_on() -> None:
     assert Tent().protocol == "episodic"
     assert Tent(batch=200).protocol == "batches of 200"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ttaps.adaptation.engine import each_image
+from ttaps.adaptation.source import Source
 from ttaps.errors import UsageError
 from ttaps.model.functional import BATCH_NORMS, kinds_of_norm, still
 from ttaps.model.statistics import use_batch_statistics
@@ -40,12 +41,8 @@ class Bn:
 
     def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
         """Return class probabilities with the source's and with mixed statistics, shape (N, 2, classes)."""
-        source, mixed = still(network), still(network)
+        mixed = still(network)
         use_batch_statistics(mixed, self.prior)
-
-        @torch.no_grad()
-        def one(index: int) -> Tensor:
-            image = images[index : index + 1]
-            return torch.cat([model(image).softmax(-1) for model in (source, mixed)])
-
-        return each_image(one, len(images))
+        before = Source().adapt(network, images, keys)
+        after = each_image(lambda i: mixed(images[i : i + 1]).softmax(-1), len(images))  # one by one: n = 1
+        return torch.cat([before, after], dim=1)

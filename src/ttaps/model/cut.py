@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from ttaps.errors import UsageError
-from ttaps.model.functional import norm_weights
+from ttaps.model.functional import norm_weights, still
 from ttaps.model.network import Network
 
 SCOPES = ("stage3", "last_block", "stage3+projector", "norm", "all")
@@ -34,7 +33,7 @@ class Cut:
         first = next(index for index, home in enumerate(homes) if home)
         self.head = nn.Sequential(*(piece for _, piece in pieces[:first]))
         # A copy: functional_call swaps weights in and out of the module it calls, and the network is not ours to touch.
-        self.tail = deepcopy(nn.Sequential(*(piece for _, piece in pieces[first:]))).requires_grad_(False)
+        self.tail = still(nn.Sequential(*(piece for _, piece in pieces[first:])))
         self._place = {
             name: f"{index}.{name.removeprefix(f'{piece}.')}"
             for index, (piece, _) in enumerate(pieces[first:])

@@ -15,8 +15,14 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def still(network: M) -> M:
-    """Return a copy in evaluation mode whose weights want no gradients; the network itself is not touched."""
-    return deepcopy(network).eval().requires_grad_(False)
+    """Return a copy in evaluation mode whose weights want no gradients; the network itself is not touched.
+
+    Never in channels_last: there torch 2.13 crashes in the backward pass of a GroupNorm whose input wants no gradient.
+    """
+    copy = deepcopy(network).eval().requires_grad_(False)
+    for weight in copy.parameters():
+        weight.data = weight.data.contiguous()
+    return copy
 
 
 class Functional:
@@ -37,7 +43,7 @@ class Functional:
 
     def __call__(self, images: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """Return logits of images, with ``weights`` in place of the classifier's own."""
-        logits: Tensor = functional_call(self.copy, dict(weights), (images,))
+        logits: Tensor = functional_call(self.copy, dict(weights), (images.contiguous(),))
         return logits
 
 
