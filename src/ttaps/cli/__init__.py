@@ -23,6 +23,7 @@ COMMANDS = {
     "data": "get, build and check data sets",
     "bench": "how fast adaptation, views and training are here, as ratios",
     "info": "what a model is, and what it can do",
+    "methods": "the methods: what each needs, adapts and costs",
 }
 
 # What the machine refuses and the user can do something about; any other OSError is a fault of ours and shows its traceback.

@@ -122,12 +122,12 @@ def listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], rule_before_last: bool = False) -> str:
-    """Write a table in plain text: the first column to the left, numbers to the right."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], rule_before_last: bool = False, left: int = 1) -> str:
+    """Write a table in plain text: the first column, or the first ``left``, to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [
         "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
+            cell.rjust(width) if place >= left else cell.ljust(width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in (head, *rows)

@@ -1,0 +1,52 @@
+"""What each method costs per image, as a multiple of one prediction: what ``ttaps methods`` measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ttaps.adaptation import METHODS, Method, Source
+from ttaps.bench.measure import interleaved, ratio
+from ttaps.keys import key
+from ttaps.model import ModelConfig, Network
+
+SOURCES = 8  # images of the prediction that all is compared with, which is short
+
+
+def costs(
+    config: ModelConfig, images: Tensor, rounds: int, done: Callable[[], object] = lambda: None
+) -> dict[str, float]:
+    """Return the cost of every method on networks of a shape, relative to source.
+
+    What a step costs does not depend on the weights, so the networks are untrained ones with what each method needs: an extra head
+    for some, BatchNorm for another, and then the source it is compared with has it too.
+    """
+    found: dict[str, float] = {"source": 1.0}
+    for name, kind in METHODS.items():
+        if name != "source":
+            found[name] = cost(fitting(kind(), config), kind(), images, rounds)
+            done()
+    return found
+
+
+def cost(network: Network, method: Method, images: Tensor, rounds: int) -> float:
+    """Return the time of adapting one image over that of predicting one, by the median of rounds that take turns."""
+    times = interleaved(
+        {
+            "source": lambda: Source().adapt(network, images[:SOURCES], range(SOURCES)),
+            "method": lambda: method.adapt(network, images[:1], [0]),
+        },
+        rounds,
+    )
+    return ratio(times["method"], times["source"]) * SOURCES
+
+
+def fitting(method: Method, config: ModelConfig) -> Network:
+    """Return an untrained network that has what a method needs."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key("costs"))
+        network = Network(replace(config, heads=("rotation", "predictor")))
+        return Network(replace(config, norm="batch")) if method.lacks(network) else network
