@@ -104,6 +104,13 @@ def test_the_same_twice_is_not_twice_the_evidence(tmp_path: Path) -> None:
         assert two[row].std == 0
 
 
+def test_seeds_of_views_are_no_seeds_of_a_model_that_takes_no_steps(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["r", "w"]}, "source", seed=0)
+    fill(tmp_path, {"fog": ["r", "w", "w", "w"]}, "source", seed=1)
+    cell = only_table(tmp_path).ours[0].cells["fog"]
+    assert (cell.value, cell.std, cell.n) == (25.0, None, (4, 4))
+
+
 def test_the_best_is_bold_and_so_is_what_prints_the_same(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["r", "w"], "snow": ["r", "r"]}, "source", objective="jt")
     fill(tmp_path, {"fog": ["rr", "wr"], "snow": ["rr", "rr"]}, objective="jt")

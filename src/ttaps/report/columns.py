@@ -64,7 +64,7 @@ class Column:
 def make_columns(runs: Sequence[Run]) -> list[Column]:
     """Put runs on one data set into columns with names that differ, in the paper's order, each with a colour of its own."""
     groups: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in _once(runs):
         groups.setdefault(repr(_without_seeds(run)), []).append(run)
     columns = [Column(_label(part[0]), tuple(part)) for group in groups.values() for part in _replicates(group)]
     return coloured(_told_apart(sorted(columns, key=_place)))
@@ -81,6 +81,15 @@ def coloured(columns: Sequence[Column]) -> list[Column]:
         taken.add(colour)
         found.append(replace(column, colour=colour))
     return found
+
+
+def _once(runs: Sequence[Run]) -> list[Run]:
+    """Leave out what differs only in a seed that changes nothing: without steps there are no views. The longest run stays."""
+    found: dict[str, Run] = {}
+    for run in sorted(runs, key=lambda run: len(run.rows)):
+        views = run.experiment.seed if run.steps else None
+        found[repr((_without_seeds(run), run.experiment.fingerprint, views))] = run
+    return sorted(found.values(), key=lambda run: (run.facts.get("seed", 0), run.experiment.seed))
 
 
 def _without_seeds(run: Run) -> tuple[Any, ...]:
@@ -113,10 +122,11 @@ def _label(run: Run) -> str:
     return f"{name} ({settings})" if settings else name
 
 
-def _place(column: Column) -> tuple[int, str, bool]:
-    """Order columns as the paper does, others after them, a model's source first."""
+def _place(column: Column) -> tuple[int, str, int, str]:
+    """Order columns as the paper does and others after them, by name, K and model."""
     order = list(LABELS)
-    return order.index(column.paper) if column.paper else len(order), column.label, column.method != "source"
+    place = order.index(column.paper) if column.paper else len(order)
+    return place, column.label, column.prototypes or 0, column.runs[0].experiment.model
 
 
 def _told_apart(columns: Sequence[Column]) -> list[Column]:

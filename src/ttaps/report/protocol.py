@@ -34,12 +34,8 @@ def column_protocol(shown: Shown, table: Table) -> str:
     column = shown.column
     if column is None:
         return "published"
-    parts = (
-        model_words(column),
-        method_words(column),
-        f"seeds of views {_listed(_seeds(column))}",
-        images_words(shown, table),
-    )
+    views = f"seeds of views {_listed(_seeds(column))}" if column.steps else ""
+    parts = filter(None, (model_words(column), method_words(column), views, images_words(shown, table)))
     return "; ".join(parts)
 
 
