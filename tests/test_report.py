@@ -290,6 +290,16 @@ def test_columns_that_would_have_the_same_name_are_told_apart(tmp_path: Path) ->
     assert len(colours) == 2
 
 
+def test_a_name_has_one_colour_everywhere(tmp_path: Path) -> None:
+    fill(tmp_path, FOG_SNOW, lr=0.3)
+    fill(tmp_path, FOG_SNOW, lr=0.5)
+    fill(tmp_path, FOG_SNOW, lr=0.5, data="mine")
+    fill(tmp_path, FOG_SNOW, data="mine")
+    columns = [shown.column for table in make_tables(read_runs([tmp_path])) for shown in table.ours if shown.column]
+    colours = {(column.label, column.colour) for column in columns}
+    assert len(colours) == len({label for label, _ in colours}) == len({colour for _, colour in colours}) == 3
+
+
 def test_data_sets_and_severities_have_tables_of_their_own(tmp_path: Path) -> None:
     fill(tmp_path, FOG_SNOW)
     fill(tmp_path, FOG_SNOW, severity=3)

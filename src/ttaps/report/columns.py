@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ttaps.evaluate import Experiment
 from ttaps.evaluate.settings import settings_name
 from ttaps.report.outcomes import Run
 from ttaps.report.published import LABELS
@@ -61,26 +62,23 @@ class Column:
         return PAPER.get((self.objective, self.method))
 
 
-def make_columns(runs: Sequence[Run]) -> list[Column]:
-    """Put runs on one data set into columns with names that differ, in the paper's order, each with a colour of its own."""
+def make_columns(runs: Sequence[Run], colours: dict[str, str]) -> list[Column]:
+    """Put runs on one data set into columns with names that differ, in the paper's order.
+
+    ``colours`` are those of a report's columns by name; new ones are added, so that a name has the same colour everywhere.
+    """
     groups: dict[str, list[Run]] = {}
     for run in _once(runs):
         groups.setdefault(repr(_without_seeds(run)), []).append(run)
     columns = [Column(_label(part[0]), tuple(part)) for group in groups.values() for part in _replicates(group)]
-    return coloured(_told_apart(sorted(columns, key=_place)))
+    return [replace(column, colour=_colour(column, colours)) for column in _told_apart(sorted(columns, key=_place))]
 
 
-def coloured(columns: Sequence[Column]) -> list[Column]:
-    """Give each column the colour of its method, or a spare one if an earlier column has it."""
-    free = list(SPARE_COLOURS)
-    taken: set[str] = set()
-    found = []
-    for column in columns:
-        own = METHOD_COLOURS.get(column.paper or "") or METHOD_COLOURS.get(column.method)
-        colour = own if own and own not in taken else next((c for c in free if c not in taken), "#444444")
-        taken.add(colour)
-        found.append(replace(column, colour=colour))
-    return found
+def _colour(column: Column, colours: dict[str, str]) -> str:
+    """Return the colour of a column's method, or a spare one if another column has it."""
+    own = METHOD_COLOURS.get(column.paper or column.method)
+    free = [colour for colour in (own, *SPARE_COLOURS) if colour and colour not in colours.values()]
+    return colours.setdefault(column.label, free[0] if free else "#444444")
 
 
 def _once(runs: Sequence[Run]) -> list[Run]:
@@ -110,16 +108,21 @@ def _replicates(runs: Sequence[Run]) -> list[list[Run]]:
 
 def _label(run: Run) -> str:
     """Name a column as the paper does where it has one like it, else by model and method; settings that are not the default come after."""
-    objective, method, kept = str(run.facts.get("objective", "")), run.experiment.method, run.experiment.protocol
-    model = LABELS.get(objective, objective) or run.experiment.model
-    own = (objective, objective) in PAPER  # a model trained for a method of the same name
-    plain = f"{model} source" if own else model
-    name = plain if method == "source" else f"{model} {method.upper()}"
-    name = LABELS[PAPER[objective, method]] if (objective, method) in PAPER else name
+    name, kept = _name(str(run.facts.get("objective", "")), run.experiment), run.experiment.protocol
     settings = ", ".join(filter(None, [settings_name(run.experiment), "" if kept == EPISODIC else kept]))
     if len(name) + len(settings) > LONGEST:
         settings = f"{settings[: LONGEST - len(name)].rsplit(',', 1)[0]}, …"
     return f"{name} ({settings})" if settings else name
+
+
+def _name(objective: str, experiment: Experiment) -> str:
+    method = experiment.method
+    if (objective, method) in PAPER:
+        return LABELS[PAPER[objective, method]]
+    model = LABELS.get(objective, objective) or experiment.model
+    if method != "source":
+        return f"{model} {method.upper()}"
+    return f"{model} source" if (objective, objective) in PAPER else model  # TTT is the method, too
 
 
 def _place(column: Column) -> tuple[int, str, int, str]:

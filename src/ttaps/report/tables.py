@@ -82,9 +82,10 @@ def make_tables(runs: Sequence[Run], metric: Metric = "accuracy", published: boo
     sets: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         sets.setdefault((run.experiment.data, run.experiment.digest), []).append(run)
-    found = []
+    found: list[Table] = []
+    colours: dict[str, str] = {}
     for (data, digest), group in sets.items():
-        columns = make_columns(group)
+        columns = make_columns(group, colours)
         severities = sorted({int(s) for run in group for s in np.unique(run.rows["severity"])})
         found += [_table(data, digest, severity, columns, metric, published) for severity in severities]
     return found
