@@ -13,6 +13,7 @@ PACKAGE = Path(ttaps.__file__).parent
 FLOORS = {
     "cli": 6,
     "report": 5,
+    "reproduce": 5,
     "evaluate": 4,
     "api": 4,
     "training": 3,

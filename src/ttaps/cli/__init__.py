@@ -20,6 +20,7 @@ COMMANDS = {
     "report": "the paper's tables and figures from stored results, as text, pictures or one web page",
     "results": "merge stored results, or export them as CSV",
     "train": "train a model that can adapt (baseline, jt, jt+ent)",
+    "reproduce": "a whole table from nothing: train, evaluate and report what is missing",
     "data": "get, build and check data sets",
     "bench": "how fast adaptation, views and training are here, as ratios",
     "info": "what a model is, and what it can do",

@@ -1,0 +1,111 @@
+"""``ttaps reproduce``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ttaps.cli import report
+from ttaps.cli.options import find_preset, parse, pick_device, table, use_threads
+from ttaps.errors import MissingExtra
+from ttaps.progress import bar, say
+from ttaps.reproduce.estimate import Estimate, estimate
+from ttaps.reproduce.grid import Grid, Job, read_grid
+from ttaps.reproduce.work import RESULTS, reproduce
+from ttaps.training.parallel import together
+
+UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Train what is missing, evaluate what is missing, and report. Killed at any moment, the same command goes on where it was.
+
+    torchrun --nproc-per-node N -m ttaps reproduce ... shares all of it out over N processes.
+    """
+
+    preset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET")]
+    """paper-cifar10 or paper-cifar100 (for a GPU), small (hours on two cores), smoke (a minute or two), or a TOML file."""
+    out: Path | None = None
+    """Folder of the models, the results and the report; reproduced/PRESET if not given."""
+    dry_run: bool = False
+    """Print what is to be done and how long it will take, from a short measurement, and do nothing."""
+    data_root: Path | None = None
+    """Folder of the data sets; else $TTAPS_DATA, else ./data."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    threads: int | None = None
+    """Threads torch may use on a CPU."""
+
+
+def run(arguments: list[str]) -> None:
+    """Reproduce a table, or say what that would take."""
+    options = parse(Reproduce, "reproduce", arguments)
+    path = Path(options.preset) if Path(options.preset).is_file() else find_preset(f"reproduce/{options.preset}")
+    grid, jobs = read_grid(path, find_preset)
+    out = options.out or Path("reproduced") / path.stem
+    use_threads(options.threads)
+    device = pick_device(options.device)
+    if options.dry_run:
+        print(plan_text(grid, measured(grid, jobs, out, options.data_root, device), device))
+        return
+    with together(device, patience=timedelta(days=1)) as ranks:
+        reproduce(grid, jobs, out, options.data_root, device, ranks)
+    if ranks.first:
+        make_report(out, options.data_root)
+
+
+def measured(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str) -> list[Estimate]:
+    """Measure, with a bar."""
+    found = []
+    with bar() as progress:
+        task = progress.add_task("Measuring", total=len(jobs), note="")
+        for one in estimate(grid, jobs, out, root, device):
+            found.append(one)
+            progress.update(task, advance=1, note=one.job.name)
+    return found
+
+
+def plan_text(grid: Grid, estimates: Sequence[Estimate], device: str) -> str:
+    """Write the plan: a line per model, and the sum."""
+    rows = [
+        [e.job.name, f"{e.steps:,}", spell(e.training), ", ".join(e.job.methods), f"{e.rows:,}", spell(e.evaluation)]
+        for e in estimates
+    ]
+    steps, results = sum(e.steps for e in estimates), sum(e.rows for e in estimates)
+    training, evaluation = sum(e.training for e in estimates), sum(e.evaluation for e in estimates)
+    total = ["sum", f"{steps:,}", spell(training), "", f"{results:,}", spell(evaluation)]
+    head = ["model", "steps left", "training", "methods", "results left", "evaluation"]
+    lines = [
+        grid.about,
+        "",
+        table(head, [*rows, total], rule_before_last=True),
+        "",
+        f"About {spell(training + evaluation)} here ({device}), from one step of each kind and two images a method on an untrained "
+        "network; busy cores make it longer.",
+    ]
+    if grid.gpu and device == "cpu":
+        lines.append("This is meant for a GPU; nobody waits that long for a CPU.")
+    return "\n".join(lines)
+
+
+def spell(seconds: float) -> str:
+    """Write a time in the unit that suits it."""
+    unit, length = next(((name, size) for name, size in UNITS if seconds >= 2 * size), ("seconds", 1))
+    amount = seconds / length
+    return f"{amount:,.{0 if amount >= 10 else 1}f} {unit}"
+
+
+def make_report(out: Path, root: Path | None) -> None:
+    """Print the tables, and write figures and the page where they can be drawn."""
+    where = [str(out / RESULTS), *(["--data-root", str(root)] if root else [])]
+    try:
+        report.run([*where, "--figures", str(out / "figures"), "--html", str(out / "report.html")])
+    except MissingExtra as missing:
+        report.run(where)
+        say(f"No figures: {missing}")

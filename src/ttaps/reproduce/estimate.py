@@ -1,0 +1,106 @@
+"""How long a grid will take here: a few training steps and a few images are timed, and multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+
+from torch import Tensor
+
+from ttaps.adaptation import make_method
+from ttaps.data import data_root
+from ttaps.evaluate import Store
+from ttaps.evaluate.store import FILE
+from ttaps.model import ModelConfig
+from ttaps.reproduce.grid import Grid, Job
+from ttaps.reproduce.work import MODELS, RESULTS
+from ttaps.training.batch import epoch_steps
+from ttaps.training.config import TrainConfig
+from ttaps.training.loop import Run, initial_network
+from ttaps.training.schedule import Schedule
+from ttaps.training.split import Split, training_images
+from ttaps.training.state import load_state
+
+CPU_BATCH = 32  # images of a timed step on a CPU: the time grows with them, so there is no need to wait for 256
+IMAGES = 2  # adapted to by every method, after one that is not timed
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is left of a job, and how long that takes."""
+
+    job: Job
+    steps: int
+    """Training steps left."""
+    training: float
+    """Seconds for them, without validation and checkpoints."""
+    rows: int
+    """Results left to make: images times methods."""
+    evaluation: float
+    """Seconds for them."""
+
+
+def estimate(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str) -> Iterator[Estimate]:
+    """Yield what is left of each job. Jobs that differ in seed or K only are timed once: these hardly change the time."""
+    data = grid.benchmark(root)
+    plan = grid.plan(data)
+    pictures = data.read(list(islice(plan, IMAGES))).to(device)
+    training: dict[TrainConfig, float] = {}
+    adapting: dict[tuple[ModelConfig, str], float] = {}
+    for job in jobs:
+        kind = replace(job.train, seed=0, model=replace(job.train.model, prototypes=300))
+        split = training_images(kind.data, data_root(root), kind.model)
+        steps = Schedule(kind, epoch_steps(len(split.train), kind.batch)).steps
+        if kind not in training:
+            training[kind] = training_seconds(kind, split, device)
+        for method in job.methods:
+            if (kind.model, method) not in adapting:
+                adapting[kind.model, method] = seconds_per_image(kind, method, pictures)
+        todo, rows = steps_left(out, job, steps), rows_left(out, job, len(plan))
+        per_row = sum(adapting[kind.model, method] for method in job.methods) / len(job.methods)
+        yield Estimate(job, todo, training[kind] * todo / steps, rows, per_row * rows)
+
+
+def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
+    """Time one step of each kind (resolution; with the joint loss or before it) and multiply by how many there are."""
+    shortened = device == "cpu" and config.batch % CPU_BATCH == 0 and len(split.train) >= CPU_BATCH
+    run = Run(replace(config, batch=CPU_BATCH) if shortened else config, Path("unused"), split, device)
+    kinds: dict[tuple[int, bool], list[int]] = {}
+    for step in range(run.schedule.steps):
+        kinds.setdefault((run.schedule.size(step), run.schedule.joint(step) > 0), []).append(step)
+    return sum(len(steps) * _second_time(run, steps[-1]) for steps in kinds.values())
+
+
+def seconds_per_image(config: TrainConfig, method: str, pictures: Tensor) -> float:
+    """Time a method on pictures with a network that is not trained yet."""
+    network, chosen = initial_network(config).to(pictures.device).eval(), make_method(method)
+    chosen.adapt(network, pictures[:1], [0])
+    began = perf_counter()
+    chosen.adapt(network, pictures, range(len(pictures))).cpu()
+    return (perf_counter() - began) / len(pictures)
+
+
+def steps_left(out: Path, job: Job, steps: int) -> int:
+    """Return how many steps of a job's training are still to do."""
+    state = load_state(out / MODELS / job.name)
+    return steps - (state.step if state else 0)
+
+
+def rows_left(out: Path, job: Job, images: int) -> int:
+    """Return how many results of a job are still to make."""
+    if not (out / RESULTS / FILE).exists():
+        return images * len(job.methods)
+    with Store(out / RESULTS, write=False) as store:
+        own = [number for number, experiment in store.experiments().items() if experiment.model == job.name]
+        return max(0, images * len(job.methods) - store.count(own))
+
+
+def _second_time(run: Run, step: int) -> float:
+    """Do a step twice and return the seconds of the second; ``item`` waits for a GPU."""
+    run.step(step)["loss"].item()
+    began = perf_counter()
+    run.step(step)["loss"].item()
+    return perf_counter() - began

@@ -1,0 +1,115 @@
+"""What a table is made of: models by objective, number of prototypes and seed, and the methods each is evaluated with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ttaps.adaptation import check, make_method
+from ttaps.config import from_dict, read_toml
+from ttaps.errors import UsageError
+from ttaps.evaluate import Benchmark, Plan, open_benchmark
+from ttaps.training.config import TrainConfig
+from ttaps.training.loop import initial_network
+
+
+@dataclass(frozen=True)
+class Column:
+    """One kind of model, and what it is evaluated with."""
+
+    config: str
+    """The preset it is trained with."""
+    methods: tuple[str, ...] = ("source",)
+    """Methods, as ``ttaps evaluate`` takes them."""
+    prototypes: tuple[int, ...] = ()
+    """Values of K; the preset's unless given."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A preset of ``ttaps reproduce``; training settings come from each column's own preset and from the tables ``train``."""
+
+    about: str
+    """What it is, in a line."""
+    data: str
+    """What is evaluated on."""
+    columns: tuple[Column, ...]
+    """Kinds of models."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds of training, each also that of its evaluation."""
+    severities: tuple[int, ...] = ()
+    """Severities; 5 unless given."""
+    corruptions: tuple[str, ...] = ()
+    """Corruptions; the paper's unless given."""
+    limit: int | None = None
+    """Images per corruption; all unless given."""
+    gpu: bool = False
+    """Whether it is too much for a CPU."""
+
+    def benchmark(self, root: Path | None) -> Benchmark:
+        """Open the data set that is evaluated on."""
+        return open_benchmark(self.data, root, corruptions=self.corruptions, severities=self.severities)
+
+    def plan(self, data: Benchmark) -> Plan:
+        """Return the images each method is to see."""
+        return Plan(data.labels, data.corruptions, data.severities, self.limit)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model to train, and what to evaluate it with."""
+
+    train: TrainConfig
+    methods: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the model's folder."""
+        return f"{self.train.objective}-K{self.train.model.prototypes}-seed{self.train.seed}"
+
+
+def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]:
+    """Read a preset and return its jobs, those of the first seed first: a table of one seed is of use before the others are done.
+
+    ``find`` returns the file of a training preset. The table ``train`` of the grid, then that of a column, hold what is changed in it.
+    """
+    values = read_toml(path)
+    shared = values.pop("train", {})
+    own = [column.pop("train", {}) for column in values.get("columns", [])]
+    grid = from_dict(Grid, values, where=str(path))
+    configs = [
+        _train_config(find(column.config), shared, changes) for column, changes in zip(grid.columns, own, strict=True)
+    ]
+    jobs = [
+        job for seed in grid.seeds for kind in zip(configs, grid.columns, strict=True) for job in _jobs(*kind, seed)
+    ]
+    names = [job.name for job in jobs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise UsageError(f"{path}: two columns train a model called {twice}.")
+    return grid, jobs
+
+
+def _train_config(preset: Path, *changes: Mapping[str, Any]) -> TrainConfig:
+    values: Mapping[str, Any] = read_toml(preset)
+    for change in changes:
+        values = _changed(values, change)
+    return from_dict(TrainConfig, values, where=str(preset))
+
+
+def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with some replaced."""
+    inner = {
+        name: _changed(values.get(name, {}), change) if isinstance(change, Mapping) else change
+        for name, change in changes.items()
+    }
+    return {**values, **inner}
+
+
+def _jobs(config: TrainConfig, column: Column, seed: int) -> Iterator[Job]:
+    for method in column.methods:  # what cannot be done is told before any training
+        check(make_method(method), initial_network(config), config.objective)
+    for prototypes in column.prototypes or (config.model.prototypes,):
+        yield Job(replace(config, seed=seed, model=replace(config.model, prototypes=prototypes)), tuple(column.methods))

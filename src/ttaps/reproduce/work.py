@@ -1,0 +1,48 @@
+"""Do a grid's jobs, one after the other; whatever is done already, in part or whole, is not done again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ttaps.adaptation import make_method
+from ttaps.data import data_root
+from ttaps.evaluate import Benchmark, Shard, evaluate
+from ttaps.model.checkpoint import load_model
+from ttaps.progress import say
+from ttaps.reproduce.grid import Grid, Job
+from ttaps.training.loop import ALONE, Run
+from ttaps.training.parallel import Ranks
+from ttaps.training.split import training_images
+
+MODELS, RESULTS = "models", "results"
+
+
+def reproduce(
+    grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str = "cpu", ranks: Ranks = ALONE
+) -> None:
+    """Train and evaluate all models: those go to ``out/models``, the rows of all to ``out/results``."""
+    data = grid.benchmark(root)  # first, because a data set that is missing should be told before hours of training
+    for number, job in enumerate(jobs, 1):
+        say(f"{number} of {len(jobs)}: {job.name}")
+        split = training_images(job.train.data, data_root(root), job.train.model)
+        Run(job.train, out / MODELS / job.name, split, device, ranks).train()
+        ranks.wait()  # until the first has written the model
+        evaluate_job(grid, job, data, out, device, ranks)
+        ranks.wait()
+
+
+def evaluate_job(grid: Grid, job: Job, data: Benchmark, out: Path, device: str, ranks: Ranks) -> None:
+    """Evaluate a trained model with all its methods."""
+    model = load_model(out / MODELS / job.name)
+    model.network.to(device)
+    evaluate(
+        model,
+        data,
+        [make_method(name) for name in job.methods],
+        (job.train.seed,),
+        folder=out / RESULTS,
+        limit=grid.limit,
+        shard=Shard(ranks.rank, ranks.size),
+        together=ranks.size > 1,
+    )
