@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from ttaps.adaptation import Method, Result, Ttaps, make_method, protocol
+from ttaps.adaptation import Memo, Method, Result, Ttaps, make_method, protocol
 from ttaps.api import adapt, content_key, load
 from ttaps.cli.options import NO_PREFIX, ModelName, parse, peek, pick_device, print_json, use_threads
 from ttaps.data import read_image
@@ -94,9 +94,12 @@ def batched(items: list[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]
 
 def _some_views(method: Method, picture: torch.Tensor, seed: int) -> torch.Tensor:
     """Return the first views of a picture that the method adapted to; none where it makes none."""
-    if not isinstance(method, Ttaps) or method.steps == 0:
-        return picture[None][:0]
-    return method.draw(picture[None], key(seed, content_key(picture)))[:8]
+    own = key(seed, content_key(picture))
+    if isinstance(method, Memo) and method.steps:
+        return method.draw(picture[None], own, 0)[:8]
+    if isinstance(method, Ttaps) and method.steps:
+        return method.draw(picture[None], own)[:8]
+    return picture[None][:0]
 
 
 def _print(paths: tuple[Path, ...], results: list[Result], as_json: bool) -> None:

@@ -34,7 +34,7 @@ def check_order(methods: Sequence[Method], plan: Plan) -> None:
     for method in filter(ordered, methods):
         if plan.shard.count > 1:
             raise UsageError(
-                f"Method '{method.name}' is {protocol(method)}: results depend on the order of the images, so the work cannot be shared.\n"
+                f"Method '{method.name}' ({protocol(method)}): results depend on the order of the images, so the work cannot be shared.\n"
                 "Leave out --shard, and run it without torchrun."
             )
         batch = batch_size(method)
