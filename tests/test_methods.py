@@ -195,6 +195,16 @@ def test_images_for_a_module_are_arrays_with_names_for_its_logits() -> None:
         ttaps.adapt(module, images, "source", classes="abc")
 
 
+def test_normalise_is_for_modules_of_the_users(tiny_network: Network) -> None:
+    model, images = Model(tiny_network, tuple("abcd")), some_images()
+    for ours in (model, tiny_network):
+        with pytest.raises(UsageError, match="normalises images by itself"):
+            ttaps.adapt(ours, images, "source", normalise=(MEAN, STD))
+    with pytest.raises(UsageError, match="three means and three positive deviations"):
+        ttaps.adapt(made("preact"), images, "source", normalise=(MEAN, (1.0, 0.0, 1.0)))
+    assert ttaps.adapt(tiny_network, images, "source").classes == ("0", "1", "2", "3")
+
+
 def test_a_module_in_float64_is_adapted_in_float64() -> None:
     result = ttaps.adapt(made("preact").double(), some_images(), "memo", copies=3)
     assert result.trace.dtype == torch.float64

@@ -66,7 +66,7 @@ def adapt(
     arrays of the size it wants; ``normalise`` is (mean, deviation) of the channels that it expects to be taken off and divided by, for
     pixels in [0, 1], and ``classes`` are names for its logits. The module is left as it is, in every bit.
     """
-    subject = _known(model) if isinstance(model, Model) else _wrapped(model, images, normalise, classes)
+    subject = _subject(model, images, normalise, classes)
     batch, single = to_batch(images, subject.size)
     if settings and not isinstance(method, str):
         raise UsageError(f"Give settings ({', '.join(settings)}) to the method object itself, not beside it.")
@@ -92,24 +92,34 @@ class _Subject(NamedTuple):
     classes: tuple[str, ...] = ()
 
 
-def _known(model: Model) -> _Subject:
-    return _Subject(model.network, model.network.config.image_size, str(model.info.get("objective", "")), model.classes)
+def _subject(
+    model: Model | nn.Module, images: Any, normalise: MeanStd | None, classes: Sequence[str] | None
+) -> _Subject:
+    """Return what is known of a model of ours; wrap a module that is not."""
+    if isinstance(model, Model | Network) and normalise:
+        raise UsageError("normalise is for modules of your own: this model normalises images by itself.")
+    if isinstance(model, Model):
+        size, known = model.network.config.image_size, tuple(classes or model.classes)
+        return _Subject(model.network, size, model.objective, known)
+    if isinstance(model, Network):
+        return _Subject(model, model.config.image_size, classes=tuple(classes or ()))
+    return _wrapped(model, images, normalise or ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), tuple(classes or ()))
 
 
-def _wrapped(module: nn.Module, images: Any, normalise: MeanStd | None, classes: Sequence[str] | None) -> _Subject:
+def _wrapped(module: nn.Module, images: Any, normalise: MeanStd, classes: tuple[str, ...]) -> _Subject:
     """Put normalisation in front of somebody's classifier; its images have the size of the arrays it is given."""
-    if isinstance(module, Network):
-        return _Subject(module, module.config.image_size, classes=tuple(classes or ()))
     shape: tuple[int, ...] = getattr(images[0] if isinstance(images, list | tuple) and images else images, "shape", ())
     if len(shape) < 3:
         raise UsageError(
             "Give images for a module of your own as arrays (3, H, H): it does not say which size it wants."
         )
-    mean, std = normalise or ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-    front = Normalise(tuple(mean), tuple(std))
+    mean, std = map(tuple, normalise)
+    if (len(mean), len(std)) != (3, 3) or min(std) <= 0:
+        raise UsageError(f"normalise must be three means and three positive deviations, not {normalise}.")
+    front = Normalise(mean, std)
     weights = [weight for weight in module.parameters() if weight.is_floating_point()]
     front = front.to(weights[0]) if weights else front
-    return _Subject(nn.Sequential(front, module), int(shape[-1]), classes=tuple(classes or ()))
+    return _Subject(nn.Sequential(front, module), int(shape[-1]), classes=classes)
 
 
 def content_key(image: Tensor) -> int:

@@ -36,7 +36,7 @@ class Evaluate:
     data: str = "sample"
     """sample (in the package), cifar10, cifar100, these with -c (corrupted) or -val-c, a folder of class folders, or an .npz file."""
     methods: str = "source,ttaps"
-    """Methods, with commas between; ttaps:fast is ttaps with the settings called fast."""
+    """Methods, with commas between (see ttaps methods); ttaps:fast is ttaps with the settings called fast."""
     severity: str = ""
     """Severities 1 to 5 of a corrupted set, with commas between; 5 if empty."""
     corruptions: str = ""

@@ -36,7 +36,7 @@ def run(arguments: list[str]) -> None:
         "fingerprint": model.fingerprint,
         "weights": sum(weight.numel() for weight in model.network.parameters()),
         "classes": list(model.classes),
-        "methods": serves(model.network, str(model.info.get("objective", ""))),
+        "methods": serves(model.network, model.objective),
         **model.info,
         "model": dataclasses.asdict(model.network.config),
     }

@@ -54,7 +54,7 @@ def evaluate(
     if group < 1:
         raise UsageError(f"A group must have at least 1 image, not {group}.")
     for method in methods:
-        check(method, model.network, str(model.info.get("objective", "")))
+        check(method, model.network, model.objective)
     data = data.fitted(model)
     plan = Plan(data.labels, data.corruptions, data.severities, limit, shard)
     check_order(methods, plan)

@@ -41,6 +41,11 @@ class Model:
     info: dict[str, Any] = dataclasses.field(default_factory=dict)
     """What ``config.json`` says besides: objective, data set, seed, training."""
 
+    @property
+    def objective(self) -> str:
+        """What the network was trained by, nothing where that is not known."""
+        return str(self.info.get("objective", ""))
+
 
 def save_model(folder: Path, network: Network, classes: tuple[str, ...], info: dict[str, Any], card: str) -> None:
     """Write a model folder, each file whole or not at all."""
