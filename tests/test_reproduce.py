@@ -28,7 +28,9 @@ PRESETS = ("paper-cifar10", "paper-cifar100", "small", "smoke")
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_do_all_of_one_seed_before_the_next(name: str) -> None:
-    grid, jobs = read_grid(find_preset(f"reproduce/{name}"), find_preset)
+    path = find_preset(f"reproduce/{name}")
+    grid, jobs = read_grid(path, find_preset)
+    assert f"#   ttaps reproduce {name}" in path.read_text()
     kinds = sum(len(column.prototypes) or 1 for column in grid.columns)
     assert [job.train.seed for job in jobs] == [seed for seed in grid.seeds for _ in range(kinds)]
     assert len({job.name for job in jobs}) == len(jobs)
@@ -70,6 +72,15 @@ def test_a_wrong_grid_is_refused_before_any_work(column: str, complaint: str, tm
     path.write_text(f'about = ""\ndata = "sample"\n[[columns]]\nconfig = "smoke"\n{column}\n')
     with pytest.raises(UsageError, match=complaint):
         read_grid(path, find_preset)
+
+
+@pytest.mark.parametrize(
+    "text", ["", 'data = "sample"', 'data = "sample"\n[[columns]]\nprototypes = [3]', "columns = [1]"]
+)
+def test_a_grid_without_data_or_columns(text: str, tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"grid.toml needs data = ... and \[\[columns\]\]"):
+        read_grid(tmp_path / "grid.toml", find_preset)
 
 
 def test_an_unknown_preset(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,12 +31,12 @@ class Column:
 class Grid:
     """A preset of ``ttaps reproduce``; training settings come from each column's own preset and from the tables ``train``."""
 
-    about: str
-    """What it is, in a line."""
     data: str
     """What is evaluated on."""
     columns: tuple[Column, ...]
     """Kinds of models."""
+    about: str = ""
+    """What it is, in a line."""
     seeds: tuple[int, ...] = (0,)
     """Seeds of training, each also that of its evaluation."""
     severities: tuple[int, ...] = ()
@@ -76,12 +76,19 @@ def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]
     ``find`` returns the file of a training preset. The table ``train`` of the grid, then that of a column, hold what is changed in it.
     """
     values = read_toml(path)
+    columns = values.get("columns")
+    if "data" not in values or not columns or not all(isinstance(one, dict) and "config" in one for one in columns):
+        raise UsageError(f"{path} needs data = ... and [[columns]], each with config = ...; see configs/reproduce.")
     shared = values.pop("train", {})
-    own = [column.pop("train", {}) for column in values.get("columns", [])]
+    own = [column.pop("train", {}) for column in columns]
     grid = from_dict(Grid, values, where=str(path))
     configs = [
         _train_config(find(column.config), shared, changes) for column, changes in zip(grid.columns, own, strict=True)
     ]
+    for config, column in zip(configs, grid.columns, strict=True):  # what cannot be done is told before any training
+        network = initial_network(config)
+        for method in column.methods:
+            check(make_method(method), network, config.objective)
     jobs = [
         job for seed in grid.seeds for kind in zip(configs, grid.columns, strict=True) for job in _jobs(*kind, seed)
     ]
@@ -109,7 +116,5 @@ def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def _jobs(config: TrainConfig, column: Column, seed: int) -> Iterator[Job]:
-    for method in column.methods:  # what cannot be done is told before any training
-        check(make_method(method), initial_network(config), config.objective)
     for prototypes in column.prototypes or (config.model.prototypes,):
         yield Job(replace(config, seed=seed, model=replace(config.model, prototypes=prototypes)), tuple(column.methods))
