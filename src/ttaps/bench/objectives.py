@@ -1,0 +1,41 @@
+"""What a training step of each objective costs per image, measured in turns: ``python -m ttaps.bench.objectives [FILTERS] [ROUNDS]``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import torch
+
+from ttaps.bench.measure import interleaved, ratio
+from ttaps.data.sample import read_sample_train
+from ttaps.model import ModelConfig
+from ttaps.training.config import TrainConfig
+from ttaps.training.loop import Run
+from ttaps.training.split import Split
+
+BATCH = 32
+
+
+def measure(filters: int, rounds: int, depth: int = 26) -> dict[str, tuple[float, float]]:
+    """Return for each objective the milliseconds per image and the ratio to JT+ENT; nothing is written."""
+    model = ModelConfig(width=filters, depth=depth, heads=("rotation", "predictor"))
+    split = Split.of(read_sample_train())
+    runs = {
+        objective: Run(TrainConfig(objective=objective, batch=BATCH, model=model), Path("unused"), split)
+        for objective in get_args(get_type_hints(TrainConfig)["objective"])
+    }
+    steps = {name: partial(run.step, 0) for name, run in runs.items()}
+    times = interleaved(steps, rounds, clock=time.process_time)  # CPU time: what else the machine does is not counted
+    return {name: (1000 * t.median / BATCH, ratio(t, times["jt+ent"])) for name, t in times.items()}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    given = [int(number) for number in sys.argv[1:]]
+    filters, rounds = (given + [32, 5][len(given) :])[:2]
+    for name, (milliseconds, times) in measure(filters, rounds).items():
+        print(f"{name:<10} {milliseconds:7.1f} ms per image {times:6.2f} x jt+ent")
