@@ -70,6 +70,7 @@ def evaluate(
             track.count(rows)
             watch(track.number, rows)
             progress.update(task, completed=done + meter.count(len(rows)), note=track.note())
+        progress.update(task, completed=done + meter.look())
     return [track.number for track in tracks]
 
 
@@ -84,11 +85,15 @@ class Meter:
     def count(self, rows: int) -> int:
         """Take note of rows of one's own, and return how many there are in all; those of others are looked up every few seconds."""
         self.own += rows
-        now = perf_counter()
-        if self.together and now > self.ask_at:
+        return self.look() if perf_counter() > self.ask_at else max(self.own, self.all)
+
+    def look(self) -> int:
+        """Return how many there are in all, those of others looked up now."""
+        began = perf_counter()
+        if self.together:
             self.all = self.store.count(self.experiments) - self.before
-            took = perf_counter() - now  # 40 ms for 100,000 rows
-            self.ask_at = now + max(ASK_EVERY, 200 * took)
+        took = perf_counter() - began  # 40 ms for 100,000 rows
+        self.ask_at = began + max(ASK_EVERY, 200 * took)
         return max(self.own, self.all)
 
 

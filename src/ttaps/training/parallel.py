@@ -7,10 +7,13 @@ up the parts of the loss for whoever watches. Without ``torchrun`` there is one 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from types import FrameType
+from typing import NoReturn
 
 import torch
 from torch import Tensor, distributed, nn
@@ -19,6 +22,7 @@ from ttaps.errors import TtapsError, UsageError
 from ttaps.keys import key
 from ttaps.training.batch import Batch
 
+AGAIN = "Start the same command again: it goes on from what was saved last."
 PATIENCE = timedelta(minutes=10)  # for one that is silent; one that has died is noticed at once
 
 
@@ -119,13 +123,17 @@ def together(device: str = "cpu", patience: timedelta = PATIENCE) -> Iterator[Ra
     try:
         distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=patience)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
         raise TtapsError(
-            f"The {size} processes of this job did not meet: {reason}\nStart them with torchrun."
+            f"The {size} processes of this job did not meet: {_reason(error)}.\nStart them with torchrun."
         ) from error
+    if (
+        place.type == "cpu"
+    ):  # between GPUs a process may wait where it hears no signal: there torchrun must end it itself
+        signal.signal(signal.SIGTERM, _told_to_stop)
     try:
         yield Ranks(distributed.get_rank(), size, device)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         distributed.destroy_process_group()
 
 
@@ -135,8 +143,14 @@ def _in_touch() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise TtapsError(
-            f"Another process of this job has ended or is silent ({reason}).\n"
-            "Start the same command again: it goes on from what was saved last."
-        ) from error
+        raise TtapsError(f"Another process of this job has ended or is silent ({_reason(error)}).\n{AGAIN}") from error
+
+
+def _told_to_stop(number: int, frame: FrameType | None) -> NoReturn:
+    """Say why torchrun ends this process."""
+    raise TtapsError(f"Told to stop, as torchrun does when another process of the job has ended.\n{AGAIN}")
+
+
+def _reason(error: Exception) -> str:
+    """Return the first sentence of torch's complaint, without the place in its source."""
+    return str(error).splitlines()[0].split("] ", 1)[-1].split(". ")[0].rstrip(".")
