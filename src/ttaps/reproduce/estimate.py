@@ -48,20 +48,21 @@ def estimate(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, devi
     data = grid.benchmark(root)
     plan = grid.plan(data)
     pictures = data.read(list(islice(plan, IMAGES))).to(device)
-    training: dict[TrainConfig, float] = {}
+    training: dict[TrainConfig, tuple[int, float]] = {}
     adapting: dict[tuple[ModelConfig, str], float] = {}
     for job in jobs:
         kind = replace(job.train, seed=0, model=replace(job.train.model, prototypes=300))
-        split = training_images(kind.data, data_root(root), kind.model)
-        steps = Schedule(kind, epoch_steps(len(split.train), kind.batch)).steps
         if kind not in training:
-            training[kind] = training_seconds(kind, split, device)
+            split = training_images(kind.data, data_root(root), kind.model)
+            steps = Schedule(kind, epoch_steps(len(split.train), kind.batch)).steps
+            training[kind] = steps, training_seconds(kind, split, device)
         for method in job.methods:
             if (kind.model, method) not in adapting:
                 adapting[kind.model, method] = seconds_per_image(kind, method, pictures)
+        steps, seconds = training[kind]
         todo, rows = steps_left(out, job, steps), rows_left(out, job, len(plan))
         per_row = sum(adapting[kind.model, method] for method in job.methods) / len(job.methods)
-        yield Estimate(job, todo, training[kind] * todo / steps, rows, per_row * rows)
+        yield Estimate(job, todo, seconds * todo / steps, rows, per_row * rows)
 
 
 def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
