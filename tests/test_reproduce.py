@@ -122,7 +122,7 @@ def test_smoke_stopped_and_started_again(
         assert all(store.count([number]) == 6 for number in experiments)
         assert all(e.model.endswith(f"-seed{e.seed}") for e in experiments.values())
 
-    monkeypatch.setattr(estimate, "_second_time", lambda run, step: 3600.0)
+    monkeypatch.setattr(estimate, "_fastest", lambda run, step: 3600.0)
     monkeypatch.setattr(estimate, "seconds_per_image", lambda config, method, pictures: 60.0)
     assert main([*command, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-3].split() == ["sum", "0", "0.0", "seconds", "0", "0.0", "seconds"]
@@ -140,7 +140,7 @@ def test_every_kind_of_step_is_timed_once_and_counted(textures: ImageSet, monkey
         timed.append(step)
         return run.schedule.size(step) + 100.0 * (run.schedule.joint(step) > 0)
 
-    monkeypatch.setattr(estimate, "_second_time", seconds)
+    monkeypatch.setattr(estimate, "_fastest", seconds)
     run = Run(SHORT, Path("unused"), Split.of(textures))
     expected = sum(seconds(run, step) for step in range(run.schedule.steps))
     timed.clear()

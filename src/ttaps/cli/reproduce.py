@@ -86,7 +86,7 @@ def plan_text(grid: Grid, estimates: Sequence[Estimate], device: str) -> str:
         "",
         table(head, [*rows, total], rule_before_last=True),
         "",
-        f"About {spell(training + evaluation)} here ({device}), from one step of each kind and two images a method on an untrained "
+        f"About {spell(training + evaluation)} here ({device}), from a few steps of each kind and two images a method on an untrained "
         "network; busy cores make it longer.",
     ]
     if grid.gpu and device == "cpu":
