@@ -213,7 +213,8 @@ class Run:
 
     def hardware(self) -> str:
         """Say what the run runs on."""
-        names = {"cpu": lambda: f"{torch.get_num_threads()} threads", "cuda": torch.cuda.get_device_name}
+        threads = torch.get_num_threads()
+        names = {"cpu": lambda: f"{threads} CPU thread{'s' * (threads > 1)}", "cuda": torch.cuda.get_device_name}
         one = names.get(self.device.type, lambda: str(self.device))()
         return f"{self.ranks.size} processes, each with {one}" if self.ranks.size > 1 else one
 
