@@ -11,6 +11,7 @@ from torch import Tensor
 
 import ttaps
 from ttaps.adaptation import Method, Source, Ttaps, make_method
+from ttaps.adaptation.engine import Memory
 from ttaps.errors import UsageError
 from ttaps.losses import swapped_prediction
 from ttaps.losses import test_codes as soft_codes
@@ -168,6 +169,16 @@ def test_images_the_model_is_wholly_sure_of_are_adapted_too_by_default() -> None
     certain = [torch.tensor([1.0, 0.0])]
     assert not Ttaps().stops(certain)
     assert Ttaps(sure=0.99).stops(certain)
+
+
+def test_online_a_sure_image_is_seen_with_the_weights_kept_so_far(network: Network, images: Tensor) -> None:
+    memory = Memory()
+    online = replace(QUICK, online=True)
+    online.adapt(network, images[:2], range(2), memory)
+    kept = replace(online, lr=0.0).adapt(network, images[2:3], [2], Memory(memory.weights))
+    sure = replace(online, sure=0.0).adapt(network, images[2:3], [2], memory)
+    assert torch.equal(sure, kept)
+    assert not torch.equal(sure[0, 0], sure[0, 1])
 
 
 def test_settled_stops_where_the_label_stayed_and_rose(network: Network, images: Tensor) -> None:

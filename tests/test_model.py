@@ -233,7 +233,7 @@ def test_only_the_adapted_part_uses_other_weights(tiny_network: Network, images:
 
 @pytest.mark.parametrize("scope", ["stage4", "stage3+stage9", "", "prototypes", "classifier"])
 def test_unknown_scopes_are_refused(scope: str, tiny_network: Network) -> None:
-    with pytest.raises(UsageError, match=r"Use one of stage3, last_block"):
+    with pytest.raises(UsageError, match=r"Known scopes are stage3, last_block"):
         Cut(tiny_network, scope)
 
 

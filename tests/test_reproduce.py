@@ -65,6 +65,9 @@ def test_the_small_grid_has_sixteen_filters() -> None:
         ("prototypes = [30, 30]", "two columns train a model called jt\\+ent-K30-seed0"),
         ("train.epohcs = 3", "unknown key 'epohcs' .*did you mean 'epochs'"),
         ("colour = 3", "unknown key 'colour'"),
+        ("train = 3", "train must be a table of settings"),
+        ("train.epochs.a = 1", "epochs must be float"),
+        ("methods = []", "at least one method in every column"),
     ],
 )
 def test_a_wrong_grid_is_refused_before_any_work(column: str, complaint: str, tmp_path: Path) -> None:
@@ -75,7 +78,14 @@ def test_a_wrong_grid_is_refused_before_any_work(column: str, complaint: str, tm
 
 
 @pytest.mark.parametrize(
-    "text", ["", 'data = "sample"', 'data = "sample"\n[[columns]]\nprototypes = [3]', "columns = [1]"]
+    "text",
+    [
+        "",
+        'data = "sample"',
+        'data = "sample"\n[[columns]]\nprototypes = [3]',
+        "columns = [1]",
+        'data = "sample"\ncolumns = 3',
+    ],
 )
 def test_a_grid_without_data_or_columns(text: str, tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(text)

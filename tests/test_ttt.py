@@ -290,6 +290,16 @@ def test_online_keeps_the_weights(network: Network) -> None:
     assert (method.protocol, QUICK.protocol) == ("online", "episodic")
 
 
+def test_a_sure_image_is_seen_with_the_weights_kept_so_far(network: Network) -> None:
+    """Two images step, the third is sure: nothing moves any more, and its prediction is by the kept weights, not the source's."""
+    memory = Memory()
+    replace(QUICK, online=True).adapt(network, IMAGES[:2], range(2), memory)
+    kept = replace(QUICK, online=True, lr=0.0).adapt(network, IMAGES[2:3], [2], Memory(memory.weights, memory.rule))
+    sure = replace(QUICK, online=True, sure=0.0).adapt(network, IMAGES[2:3], [2], memory)
+    assert torch.equal(sure, kept)
+    assert not torch.equal(sure[0, 0], sure[0, 1])
+
+
 def test_what_it_needs(network: Network, tiny_network: Network) -> None:
     assert QUICK.lacks(network) is None
     assert "ttt" in serves(network, "ttt")

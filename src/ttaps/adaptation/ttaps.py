@@ -129,7 +129,9 @@ class Ttaps:
             return logits[0].softmax(-1)
 
         trace = [predict(cut.weights())]
-        if self.steps and not self.stops(trace):
+        if self.steps and self.stops(trace) and memory.weights:
+            trace.append(predict(memory.weights))  # online, a sure image is still seen with the weights kept so far
+        elif self.steps and not self.stops(trace):
             features = in_chunks(cut.frozen, self.draw(image, key), CHUNK)
             pairs = self.pairs(key)
 

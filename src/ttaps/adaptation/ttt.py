@@ -85,7 +85,8 @@ class Ttt:
         source = turner.weights()
         before = predict(source)
         if self.sure < 1 and turner(image, memory.weights or source)[0].softmax(-1)[0] >= self.sure:
-            return before.expand(self.steps + 1, -1)
+            after = predict(memory.weights or source)  # online, a sure image is still seen with the weights kept so far
+            return torch.cat([before[None], after.expand(self.steps, -1)])
         return follow(before, predict, loss, source, self.steps, self.lr, memory)
 
     def draw(self, image: Tensor, key: int, step: int) -> tuple[Tensor, Tensor]:

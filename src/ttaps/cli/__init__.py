@@ -19,7 +19,7 @@ COMMANDS = {
     "evaluate": "accuracy before and after adaptation on a data set, stored row by row",
     "report": "the paper's tables and figures from stored results, as text, pictures or one web page",
     "results": "merge stored results, or export them as CSV",
-    "train": "train a model that can adapt (baseline, jt, jt+ent)",
+    "train": "train a model that can adapt (baseline, jt, jt+ent, ttt, mt3)",
     "reproduce": "a whole table from nothing: train, evaluate and report what is missing",
     "data": "get, build and check data sets",
     "bench": "how fast adaptation, views and training are here, as ratios",

@@ -145,6 +145,8 @@ def numbers(text: str, option: str) -> list[int]:
         raise UsageError(f"{option} must be whole numbers with commas between, not '{text}'.") from None
     if not found:
         raise UsageError(f"{option} names no number.")
+    if max(map(abs, found)) >= 2**63:
+        raise UsageError(f"{option}: numbers must have less than 64 bits, not {max(found, key=abs)}.")
     return list(dict.fromkeys(found))
 
 

@@ -71,7 +71,7 @@ def _some(names: list[str], scope: str) -> list[str]:
     if not names:
         raise UsageError(
             f"Scope '{scope}', or a part of it, covers no weight of this network.\n"
-            f"Use one of {', '.join(SCOPES)}, or the name of a part of the backbone."
+            f"Known scopes are {', '.join(SCOPES)}, where the backbone has them, and names of its parts, like backbone.layer4."
         )
     return names
 

@@ -77,11 +77,16 @@ def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]
     """
     values = read_toml(path)
     columns = values.get("columns")
-    if "data" not in values or not columns or not all(isinstance(one, dict) and "config" in one for one in columns):
+    whole = isinstance(columns, list) and all(isinstance(one, dict) and "config" in one for one in columns)
+    if "data" not in values or not columns or not whole:
         raise UsageError(f"{path} needs data = ... and [[columns]], each with config = ...; see configs/reproduce.")
     shared = values.pop("train", {})
     own = [column.pop("train", {}) for column in columns]
+    if not all(isinstance(changes, Mapping) for changes in (shared, *own)):
+        raise UsageError(f"{path}: train must be a table of settings, such as [train] or [columns.train].")
     grid = from_dict(Grid, values, where=str(path))
+    if not grid.seeds or not all(column.methods for column in grid.columns):
+        raise UsageError(f"{path} needs at least one seed, and at least one method in every column.")
     configs = [
         _train_config(find(column.config), shared, changes) for column, changes in zip(grid.columns, own, strict=True)
     ]
@@ -109,8 +114,8 @@ def _train_config(preset: Path, *changes: Mapping[str, Any]) -> TrainConfig:
 def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings with some replaced."""
     inner = {
-        name: _changed(values.get(name, {}), change) if isinstance(change, Mapping) else change
-        for name, change in changes.items()
+        name: _changed(before, change) if isinstance(change, Mapping) and isinstance(before, Mapping) else change
+        for name, change, before in ((name, change, values.get(name, {})) for name, change in changes.items())
     }
     return {**values, **inner}
 
