@@ -29,7 +29,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def cannot_write(path: Path, error: OSError) -> TtapsError:
     """Return what to tell a user whose disk is full or whose folder is closed."""
-    remedy = "Make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Get the right to write there"
+    remedies = {
+        errno.ENOSPC: "Make room there",
+        errno.EDQUOT: "Make room there",
+        errno.ENOTDIR: "A part of that path is a file, not a folder: move it away",
+        errno.EEXIST: "A part of that path is a file, not a folder: move it away",
+    }
+    remedy = remedies.get(error.errno or 0, "Get the right to write there")
     return TtapsError(
         f"Cannot write {path}: {error.strerror or error}.\n{remedy}, or choose another folder; nothing already written was changed."
     )

@@ -15,6 +15,7 @@ from ttaps.adaptation import METHODS, Method, make_method
 from ttaps.api import load
 from ttaps.cli.options import ModelName, listed, parse, pick_device, table, use_threads
 from ttaps.config import nearest
+from ttaps.data.cifar_c import SEVERITIES
 from ttaps.errors import UsageError
 from ttaps.evaluate import Experiment, Shard, Store, Summary, evaluate, open_benchmark, over_seeds, summarise, to_json
 from ttaps.evaluate.projections import write_projections
@@ -38,7 +39,7 @@ class Evaluate:
     methods: str = "source,ttaps"
     """Methods, with commas between (see ttaps methods); ttaps:fast is ttaps with the settings called fast."""
     severity: str = ""
-    """Severities 1 to 5 of a corrupted set, with commas between; 5 if empty."""
+    """Severities 1 to 5 of a corrupted set, with commas between, or all; 5 if empty."""
     corruptions: str = ""
     """Only these, with commas between; all of the paper's if empty."""
     limit: int | None = None
@@ -80,7 +81,7 @@ def run(arguments: list[str]) -> None:
         options.data,
         options.data_root,
         corruptions=listed(options.corruptions),
-        severities=numbers(options.severity, "--severity") if options.severity else (),
+        severities=severities(options.severity),
         size=model.network.config.image_size,
     )
     model.network.to(device)
@@ -135,6 +136,13 @@ def put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
             raise UsageError(f"--set: '{part}' is given both a value and settings of its own.")
         settings = inner
     settings[path[-1]] = value
+
+
+def severities(text: str) -> Sequence[int]:
+    """Return the severities asked for; none where the set's own default is meant."""
+    if text == "all":
+        return SEVERITIES
+    return numbers(text, "--severity") if text else ()
 
 
 def numbers(text: str, option: str) -> list[int]:

@@ -144,5 +144,8 @@ def _pair(accuracy: Accuracy) -> tuple[str, str]:
 
 
 def _change(difference: Difference) -> tuple[str, ...]:
-    interval = f"{difference.low:+.1f} to {difference.high:+.1f}"
-    return f"{difference.points:+.1f}", interval, str(difference.fixed), str(difference.broken), f"{difference.p:.2g}"
+    low, points, high = (
+        f"{round(number, 1) + 0.0:+.1f}" for number in (difference.low, difference.points, difference.high)
+    )  # no -0.0
+    interval = f"{low} to {high}"
+    return points, interval, str(difference.fixed), str(difference.broken), f"{difference.p:.2g}"
