@@ -37,6 +37,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f" (did you mean '{near[0]}'?)" if near else f" (known are {', '.join(known)})"
 
 
+def at_least(settings: Any, **bounds: float) -> None:
+    """Refuse settings below their bounds, such as ``at_least(self, steps=0, copies=1)``; NaN is refused too."""
+    for name, bound in bounds.items():
+        if not getattr(settings, name) >= bound:
+            raise UsageError(f"{name} must be at least {bound}, not {getattr(settings, name)}.")
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file, or say what is wrong with it."""
     try:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ttaps.adaptation.engine import each_image
 from ttaps.adaptation.source import Source
-from ttaps.errors import UsageError
+from ttaps.config import at_least
 from ttaps.model.functional import BATCH_NORMS, kinds_of_norm, still
 from ttaps.model.statistics import use_batch_statistics
 
@@ -29,8 +29,7 @@ class Bn:
     """N, how many images the statistics of training count for; 0 takes the image's alone."""
 
     def __post_init__(self) -> None:
-        if not self.prior >= 0:  # so that NaN is refused too
-            raise UsageError(f"prior must be at least 0, not {self.prior}.")
+        at_least(self, prior=0)
 
     def lacks(self, network: nn.Module) -> str | None:
         """Return what a network has not: BatchNorm layers that know the statistics of training."""

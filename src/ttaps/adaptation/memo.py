@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ttaps.adaptation.engine import Memory, each_image, follow
 from ttaps.adaptation.rules import Weights
-from ttaps.errors import UsageError
+from ttaps.config import at_least
 from ttaps.keys import generator
 from ttaps.losses import marginal_entropy
 from ttaps.model.functional import Functional
@@ -38,9 +38,7 @@ class Memo:
     """How a view is made."""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 0), ("lr", 0), ("copies", 1)):
-            if not getattr(self, name) >= least:  # so that NaN is refused too
-                raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+        at_least(self, steps=0, lr=0, copies=1)
 
     @property
     def protocol(self) -> str:

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from ttaps import losses
 from ttaps.adaptation.engine import Memory, each_image, follow
 from ttaps.adaptation.rules import Weights
-from ttaps.errors import UsageError
+from ttaps.config import at_least
 from ttaps.keys import generator
 from ttaps.model import Network, as_network
 from ttaps.model.functional import still
@@ -41,9 +41,7 @@ class Mt3:
     """How a view is made."""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 0), ("lr", 0), ("copies", 1)):
-            if not getattr(self, name) >= least:  # so that NaN is refused too
-                raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+        at_least(self, steps=0, lr=0, copies=1)
 
     @property
     def protocol(self) -> str:

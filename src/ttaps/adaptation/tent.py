@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ttaps.adaptation.engine import Memory, follow, side_by_side
 from ttaps.adaptation.rules import Adam, Weights, plain
-from ttaps.errors import UsageError
+from ttaps.config import at_least
 from ttaps.losses import prediction_entropy
 from ttaps.model.functional import Functional, kinds_of_norm, norm_weights
 from ttaps.model.statistics import use_batch_statistics
@@ -38,9 +38,7 @@ class Tent:
     """Keep weights and optimiser from image to image, as the authors do: results depend on the order."""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 0), ("lr", 0), ("batch", 1)):
-            if not getattr(self, name) >= least:  # so that NaN is refused too
-                raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+        at_least(self, steps=0, lr=0, batch=1)
 
     @property
     def protocol(self) -> str:

@@ -14,6 +14,7 @@ from torch.func import vmap
 from ttaps import losses
 from ttaps.adaptation.engine import Memory, descend, each_image, in_chunks
 from ttaps.adaptation.rules import Momentum, Weights
+from ttaps.config import at_least
 from ttaps.errors import UsageError
 from ttaps.keys import generator
 from ttaps.model import Cut, Network, as_network, evaluating
@@ -73,19 +74,7 @@ class Ttaps:
     """The set of transformations 𝒯."""
 
     def __post_init__(self) -> None:
-        least_values = {
-            "steps": 0,
-            "copies": 1,
-            "lr": 0,
-            "momentum": 0,
-            "weight_decay": 0,
-            "pool": 0,
-            "sure": 0,
-            "settled": 0,
-        }
-        for name, least in least_values.items():
-            if not getattr(self, name) >= least:  # so that NaN is refused too
-                raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+        at_least(self, steps=0, copies=1, lr=0, momentum=0, weight_decay=0, pool=0, sure=0, settled=0)
         if self.pool and self.pool < 2 * self.copies:
             raise UsageError(f"pool must be 0 or at least twice the copies ({2 * self.copies}), not {self.pool}.")
         for name in ("tau", "epsilon"):

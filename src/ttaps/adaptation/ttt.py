@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ttaps.adaptation.engine import Memory, each_image, follow
 from ttaps.adaptation.rules import Weights
-from ttaps.errors import UsageError
+from ttaps.config import at_least
 from ttaps.keys import generator
 from ttaps.model import Network, as_network
 from ttaps.model.functional import Functional
@@ -42,9 +42,7 @@ class Ttt:
     """How a view is made, before it is turned."""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 0), ("lr", 0), ("copies", 1), ("sure", 0)):
-            if not getattr(self, name) >= least:  # so that NaN is refused too
-                raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+        at_least(self, steps=0, lr=0, copies=1, sure=0)
 
     @property
     def protocol(self) -> str:
