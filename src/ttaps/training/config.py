@@ -28,8 +28,10 @@ class OptimiserConfig:
     """L2 penalty."""
     warmup: float = 10
     """Epochs of linear warm-up."""
+    hold: float = 0.0
+    """Epoch until which the full learning rate is kept; the decay begins there, or after the warm-up if that is later."""
     decay: Literal["cosine", "linear", "step", "constant"] = "cosine"
-    """After the warm-up: down to zero by a cosine or a line, a tenth after 1/2 and again after 5/6 of the run (TTT), or none (MT3)."""
+    """After that: down to zero by a cosine or a line, a tenth after 1/2 and again after 5/6 of the run (TTT), or none (MT3)."""
     clip: float = 0.0
     """Largest norm of any one weight's gradient; 0 does not clip."""
 

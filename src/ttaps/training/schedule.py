@@ -34,11 +34,12 @@ class Schedule:
         return step / self.epoch_steps
 
     def lr(self, step: int) -> float:
-        """Factor on the base learning rate: linear warm-up, then the decay."""
+        """Factor on the base learning rate: linear warm-up, a level stretch, then the decay."""
         warmup = min(self.config.optimiser.warmup * self.epoch_steps, self.steps)
         if step < warmup:
             return min(1.0, (step + 1) / warmup)
-        left = 1 - (step - warmup) / max(1, self.steps - warmup)
+        start = min(max(warmup, self.config.optimiser.hold * self.epoch_steps), self.steps)
+        left = min(1.0, 1 - (step - start) / max(1, self.steps - start))
         return DECAYS[self.config.optimiser.decay](left)
 
     def size(self, step: int) -> int:
