@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from ttaps.adaptation import METHODS, Method, make_method
 from ttaps.api import load
+from ttaps.cli.choice import chosen_methods
 from ttaps.cli.options import ModelName, listed, parse, pick_device, table, use_threads
-from ttaps.config import nearest
 from ttaps.data.cifar_c import SEVERITIES
 from ttaps.errors import UsageError
 from ttaps.evaluate import Experiment, Shard, Store, Summary, evaluate, open_benchmark, over_seeds, summarise, to_json
@@ -37,7 +35,7 @@ class Evaluate:
     data: str = "sample"
     """sample (in the package), cifar10, cifar100, these with -c (corrupted) or -val-c, a folder of class folders, or an .npz file."""
     methods: str = "source,ttaps"
-    """Methods, with commas between (see ttaps methods); ttaps:fast is ttaps with the settings called fast."""
+    """Methods, with commas between (see ttaps methods); ttaps:fast has the settings called fast, ttaps[lr=1,steps=5] these."""
     severity: str = ""
     """Severities 1 to 5 of a corrupted set, with commas between, or all; 5 if empty."""
     corruptions: str = ""
@@ -67,7 +65,7 @@ class Evaluate:
 def run(arguments: list[str]) -> None:
     """Evaluate, then print what the rows say."""
     options = parse(Evaluate, "evaluate", arguments)
-    methods = chosen_methods(listed(options.methods), options.set)
+    methods = chosen_methods(options.methods, options.set)
     seeds = numbers(options.seeds, "--seeds")
     shard = Shard.parse(options.shard) if options.shard else Shard.of_rank()
     if options.shard and Shard.of_rank().count > 1:
@@ -100,42 +98,6 @@ def run(arguments: list[str]) -> None:
         summaries = [summarise(store, number) for number in experiments]
     print(to_json(summaries) if options.json else show(summaries, len(seeds)))
     say(f"Every image's result is in {folder}.")
-
-
-def chosen_methods(names: Sequence[str], settings: Sequence[str]) -> list[Method]:
-    """Return methods with the settings given for them."""
-    if not names:
-        raise UsageError(f"--methods names no method; known are {', '.join(METHODS)}.")
-    wanted: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for assignment in settings:
-        method, path, value = parse_setting(assignment)
-        if method not in wanted:
-            raise UsageError(f"--set {assignment}: no method '{method}' is evaluated{nearest(method, wanted)}.")
-        put(wanted[method], path, value)
-    return [make_method(name, own) for name, own in wanted.items()]
-
-
-def parse_setting(assignment: str) -> tuple[str, list[str], Any]:
-    """Take METHOD.NAME=VALUE apart; the value is written as in TOML, and a bare word is a string."""
-    name, equals, text = assignment.partition("=")
-    method, *path = (part.strip().replace("-", "_") for part in name.split("."))
-    if not equals or not path or not all(path):
-        raise UsageError(f"--set {assignment}: write METHOD.NAME=VALUE, like ttaps.lr=0.3.")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
-        value = text.strip()
-    return method, path, value
-
-
-def put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Put a value into nested settings."""
-    for part in path[:-1]:
-        inner = settings.setdefault(part, {})
-        if not isinstance(inner, dict):
-            raise UsageError(f"--set: '{part}' is given both a value and settings of its own.")
-        settings = inner
-    settings[path[-1]] = value
 
 
 def severities(text: str) -> Sequence[int]:

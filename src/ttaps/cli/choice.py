@@ -1,0 +1,65 @@
+"""Methods and their settings as they are written on a command line: ``source,ttaps:fast,ttaps[lr=1,steps=5]``."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from ttaps.adaptation import METHODS, Method, make_method
+from ttaps.config import nearest
+from ttaps.errors import UsageError
+
+BETWEEN = re.compile(r",(?![^\[]*\])")  # commas outside of brackets
+
+
+def chosen_methods(text: str, settings: Sequence[str] = ()) -> list[Method]:
+    """Return the methods of a list, each with the settings in its brackets and those given as ``METHOD.NAME=VALUE``."""
+    wanted = {name: inline(name) for part in BETWEEN.split(text) if (name := part.strip())}
+    if not wanted:
+        raise UsageError(f"--methods names no method; known are {', '.join(METHODS)}.")
+    bases = {name: name.partition("[")[0] for name in wanted}
+    for assignment in settings:
+        method, path, value = parse_setting(assignment)
+        if method not in bases.values():
+            raise UsageError(f"--set {assignment}: no method '{method}' is evaluated{nearest(method, bases.values())}.")
+        for name, base in bases.items():
+            if base == method:
+                put(wanted[name], path, value)
+    return [make_method(bases[name], own) for name, own in wanted.items()]
+
+
+def inline(name: str) -> dict[str, Any]:
+    """Return the settings in the brackets of ``METHOD[NAME=VALUE,...]``; none without brackets."""
+    method, bracket, rest = name.partition("[")
+    if bracket and not rest.endswith("]"):
+        raise UsageError(f"--methods {name}: write METHOD[NAME=VALUE,...], like ttaps[lr=0.3,steps=5].")
+    settings: dict[str, Any] = {}
+    for part in rest.removesuffix("]").split(","):
+        if part.strip():
+            put(settings, *parse_setting(f"{method}.{part.strip()}")[1:])
+    return settings
+
+
+def parse_setting(assignment: str) -> tuple[str, list[str], Any]:
+    """Take METHOD.NAME=VALUE apart; the value is written as in TOML, and a bare word is a string."""
+    name, equals, text = assignment.partition("=")
+    method, *path = (part.strip().replace("-", "_") for part in name.split("."))
+    if not equals or not path or not all(path):
+        raise UsageError(f"--set {assignment}: write METHOD.NAME=VALUE, like ttaps.lr=0.3.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        value = text.strip()
+    return method, path, value
+
+
+def put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Put a value into nested settings."""
+    for part in path[:-1]:
+        inner = settings.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"--set: '{part}' is given both a value and settings of its own.")
+        settings = inner
+    settings[path[-1]] = value

@@ -1,0 +1,42 @@
+"""Methods as they are written on a command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from ttaps.adaptation import Memo, Source, Ttaps, make_method
+from ttaps.cli.choice import chosen_methods
+from ttaps.errors import UsageError
+
+
+def test_brackets_hold_settings_of_one_entry() -> None:
+    assert chosen_methods("source, ttaps[lr=1,steps=5],ttaps[codes=hard],ttaps:fast[views.flip=0]") == [
+        Source(),
+        Ttaps(lr=1.0, steps=5),
+        Ttaps(codes="hard"),
+        make_method("ttaps:fast", {"views": {"flip": 0}}),
+    ]
+
+
+def test_set_reaches_every_entry_of_its_method() -> None:
+    assert chosen_methods("ttaps[lr=1],ttaps,memo", ["ttaps.steps=2"]) == [
+        Ttaps(lr=1.0, steps=2),
+        Ttaps(steps=2),
+        Memo(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ttaps[lr=1", r"write METHOD\[NAME=VALUE"),
+        ("ttaps[lr=1]x", r"write METHOD\[NAME=VALUE"),
+        ("ttaps[lr]", "METHOD.NAME=VALUE"),
+        ("ttaps[lrr=1]", "did you mean 'lr'"),
+        ("ttap[lr=1]", "did you mean 'ttaps'"),
+        (",", "names no method"),
+    ],
+)
+def test_wrong_entries_are_told(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        chosen_methods(text)
