@@ -156,6 +156,15 @@ def test_linear_decay_and_short_warm_ups() -> None:
     assert [at_once.lr(0), at_once.lr(10), at_once.lr(19)] == pytest.approx([1, 0.5, 0.05])
 
 
+def test_a_level_stretch_before_the_decay() -> None:
+    optimiser = OptimiserConfig(warmup=0.2, hold=1.0, decay="linear")
+    schedule = Schedule(TrainConfig(epochs=2, optimiser=optimiser), epoch_steps=10)
+    assert [schedule.lr(step) for step in (0, 1, 2, 9, 10)] == [0.5, 1, 1, 1, 1]
+    assert [schedule.lr(step) for step in (11, 15, 19)] == pytest.approx([0.9, 0.5, 0.1])
+    longer = Schedule(TrainConfig(epochs=4, optimiser=optimiser), epoch_steps=10)
+    assert [longer.lr(step) for step in range(11)] == [schedule.lr(step) for step in range(11)]
+
+
 def test_resolutions_follow_one_another() -> None:
     schedule = Schedule(TrainConfig(epochs=10, sizes=(16, 24, 32), size_until=(0.5, 0.8, 1.0)), epoch_steps=10)
     assert [schedule.size(step) for step in (0, 49, 50, 79, 80, 99)] == [16, 16, 24, 24, 32, 32]

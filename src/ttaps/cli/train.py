@@ -26,6 +26,8 @@ class Train:
     """A preset by name (smoke, paper/jt+ent-cifar10, ...) or a TOML file; its settings are the defaults below."""
     resume: bool = False
     """Go on with the run in --out under its own settings; no --config needed."""
+    branch: Path | None = None
+    """Start from the state of the run in this folder, if both would have done the same steps so far; else refused."""
     data_root: Path | None = None
     """Folder of the data sets; else $TTAPS_DATA, else ./data."""
     device: str = "auto"
@@ -49,6 +51,7 @@ def run(arguments: list[str]) -> None:
     options = parse(Train, "train", arguments, Train(out=Path(out), settings=base) if out else None)
 
     from ttaps.data import data_root
+    from ttaps.training.branch import branch
     from ttaps.training.loop import Run
     from ttaps.training.parallel import together
     from ttaps.training.split import training_images
@@ -57,6 +60,8 @@ def run(arguments: list[str]) -> None:
     split = training_images(options.settings.data, data_root(options.data_root), options.settings.model)
     device = pick_device(options.device)
     with together(device) as ranks:
+        if options.branch and ranks.first:
+            branch(options.branch, options.settings, options.out, len(split.train))
         Run(options.settings, options.out, split, device, ranks).train()
     if ranks.first:
         print(options.out)

@@ -1,0 +1,69 @@
+"""A branch is bit for bit what its run would have been alone, or it is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from small_training import SHORT
+from ttaps.data import ImageSet
+from ttaps.errors import UsageError
+from ttaps.training.branch import branch, first_difference
+from ttaps.training.config import TrainConfig
+from ttaps.training.loop import Run, claim_folder
+from ttaps.training.split import Split
+
+
+def stopped(config: TrainConfig, folder: Path, split: Split, steps: int) -> Path:
+    """Return a run's folder as a kill after so many steps leaves it."""
+    run = Run(config, folder, split)
+    claim_folder(folder, config)
+    for step in range(steps):
+        run.step(step)
+    run.save(steps)
+    return folder
+
+
+def test_a_branch_ends_as_the_run_alone_would(textures: ImageSet, tmp_path: Path) -> None:
+    split, baseline = Split.of(textures), replace(SHORT, objective="baseline")
+    trunk = stopped(SHORT, tmp_path / "trunk", split, 8)  # where the joint loss begins
+    branch(trunk, baseline, tmp_path / "branch", len(split.train))
+    for name in ("branch", "alone"):
+        Run(baseline, tmp_path / name, split).train()
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("branch", "alone")]
+    assert weights[0] == weights[1]
+    branch(trunk, baseline, tmp_path / "branch", len(split.train))
+    assert (tmp_path / "branch" / "model.safetensors").read_bytes() == weights[0], "a run under way was set back"
+
+
+def test_runs_that_differ_are_refused(textures: ImageSet, tmp_path: Path) -> None:
+    split = Split.of(textures)
+    trunk = stopped(SHORT, tmp_path / "trunk", split, 9)
+    with pytest.raises(UsageError, match="at step 9, but this one differs from step 8 on"):
+        branch(trunk, replace(SHORT, objective="jt"), tmp_path / "jt", len(split.train))
+    with pytest.raises(UsageError, match="differs from step 0 on"):
+        branch(trunk, replace(SHORT, seed=1), tmp_path / "seed", len(split.train))
+    with pytest.raises(UsageError, match="there is no run in"):
+        branch(tmp_path, SHORT, tmp_path / "new", len(split.train))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["trunk"]
+
+
+@pytest.mark.parametrize(
+    ("change", "step"),
+    [
+        ({"checkpoint_minutes": 9.0}, None),
+        ({"batch": 32}, 0),
+        ({"size_until": (0.2, 1.0)}, 8),
+        ({"epochs": 6, "sizes": (), "size_until": (1.0,)}, 0),
+        ({"epochs": 6, "size_until": (1 / 3, 1.0)}, 5),  # the learning rate falls more slowly after the warm-up
+        ({"objective": "jt"}, 8),
+        ({"loss": replace(SHORT.loss, gamma_ent=0.2)}, 8),
+        ({"loss": replace(SHORT.loss, label_smoothing=0.2)}, 0),
+        ({"optimiser": replace(SHORT.optimiser, momentum=0.8)}, 0),
+    ],
+)
+def test_the_first_step_that_differs(change: dict[str, Any], step: int | None) -> None:
+    assert first_difference(SHORT, replace(SHORT, **change), 128, 40) == step
