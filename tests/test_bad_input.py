@@ -173,7 +173,8 @@ def png_header(width: int, height: int) -> bytes:
         (("--scope", "stage9"), "stage9"),
         (("--method", "ttap"), "did you mean 'ttaps'"),
         (("--threads", "0"), "--threads must be at least 1, not 0"),
-        (("--device", "tpu"), "Device 'tpu' cannot be used here"),
+        (("--device", "tpu"), "Device 'tpu' cannot be used here.\nChoose cpu"),
+        (("--method", "bn"), "Method 'bn' needs BatchNorm layers"),
         (("--figure", "out.bmp"), ".png, .pdf, .svg, not 'out.bmp'"),
         (("--figure", "out"), ".png, .pdf, .svg, not 'out'"),
     ],
@@ -313,14 +314,13 @@ def test_no_place_to_write(refused: Refused, model: Path, picture: Path, tmp_pat
     assert str(below) in refused("data", "build", "cifar10-c", "--data-root", below)
 
 
-def test_a_figure_that_cannot_be_written_costs_no_results(
-    model: Path, picture: Path, capsys: pytest.CaptureFixture[str]
+def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
+    refused: Refused, model: Path, picture: Path, tmp_path: Path
 ) -> None:
-    assert main(["adapt", str(model), str(picture), *QUICK, "--figure", str(picture / "below.png")]) == 1
-    shown = capsys.readouterr()
-    assert shown.out.startswith(f"{picture}: ")
-    assert "Cannot write" in shown.err
-    assert "Traceback" not in shown.err
+    folder = tmp_path / "folder.png"
+    folder.mkdir()
+    for figure in (picture / "below.png", folder):
+        assert f"Cannot write {figure}: " in refused("adapt", model, picture, *QUICK, "--figure", figure)
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

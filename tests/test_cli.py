@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from small_cifar import SMALL10, write_files
 from small_model import QUICK, write_model, write_picture
 from ttaps import __version__
 from ttaps.cli import COMMANDS, main
-from ttaps.cli.evaluate import parse_setting
+from ttaps.cli.choice import parse_setting
 from ttaps.cli.options import PRESETS, print_json, shorten
 from ttaps.config import from_dict, read_toml
-from ttaps.data.layouts import CIFAR10_CLASSES
+from ttaps.data.layouts import CIFAR10_CLASSES, LAYOUTS
 from ttaps.data.sample import SAMPLE_CORRUPTIONS
 from ttaps.evaluate.store import FILE
 from ttaps.training.config import TrainConfig
@@ -249,11 +250,24 @@ def test_info_lists_the_embedded_models(capsys: pytest.CaptureFixture[str]) -> N
     assert "cifar10" in printed(capsys, "info", "--json")
 
 
-def test_data_check_of_nothing_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = printed(capsys, "data", "check", "--json", "--data-root", str(tmp_path))
-    assert {row["state"] for row in rows} == {"missing"}
-    assert main(["data", "check", "--data-root", str(tmp_path)]) == 0
+def test_data_check_fails_when_nothing_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "check", "--json", "--data-root", str(tmp_path)]) == 1
+    assert {row["state"] for row in json.loads(capsys.readouterr().out)} == {"missing"}
+    assert main(["data", "check", "--data-root", str(tmp_path)]) == 1
     assert "ttaps data get cifar10" in capsys.readouterr().out
+
+
+def test_data_check_fails_when_what_is_named_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(LAYOUTS, "cifar10", SMALL10)
+    write_files(SMALL10, tmp_path)
+    root = ["--data-root", str(tmp_path)]
+    assert main(["data", "check", *root]) == 0
+    assert main(["data", "check", "cifar10", *root]) == 0
+    capsys.readouterr()
+    assert main(["data", "check", "cifar100", "cifar10", *root]) == 1
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["cifar10", "cifar100"]
 
 
 PRESET_FILES = sorted(path for path in PRESETS[1].rglob("*.toml") if path.parent.name != "reproduce")

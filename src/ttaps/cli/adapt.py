@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from ttaps.adaptation import Memo, Method, Result, Ttaps, make_method, protocol
+from ttaps.adaptation import Memo, Method, Result, Ttaps, check, make_method, protocol
 from ttaps.api import adapt, content_key, load
-from ttaps.cli.options import NO_PREFIX, ModelName, parse, peek, pick_device, print_json, use_threads
+from ttaps.cli.options import NO_PREFIX, ModelName, make_room, parse, peek, pick_device, print_json, use_threads
 from ttaps.data import read_image
 from ttaps.errors import UsageError
 from ttaps.keys import key
@@ -56,9 +56,11 @@ def run(arguments: list[str]) -> None:
         raise UsageError("Give at least one picture.")
     if options.figure:
         check_figure(options.figure)
+        make_room(options.figure)
     use_threads(options.threads)
     model = load(options.model)
     model.network.to(pick_device(options.device))
+    check(options.settings, model.network, model.objective)
     pictures = [_read(path, model.network.config.image_size) for path in options.images]
     results = _adapt_all(model, pictures, options.settings, options.seed)
     _print(options.images, results, options.json)

@@ -57,8 +57,13 @@ class Build:
 
 @dataclass(frozen=True)
 class Check:
-    """Say for each data set whether it is there, whole and right, and what to do if not. Exit code 1 if something is damaged."""
+    """Say for each data set whether it is there, whole and right, and what to do if not.
 
+    Exit code 1 if a set that is named is not right; without names, if something is damaged or nothing is right.
+    """
+
+    names: tyro.conf.Positional[tuple[Literal["cifar10", "cifar100", "cifar10-c", "cifar100-c"], ...]] = ()
+    """Which sets; all if none is named."""
     json: bool = False
     """Print for machines."""
     data_root: Path | None = None
@@ -69,14 +74,16 @@ class Check:
         from ttaps.data import data_root
         from ttaps.data.check import check
 
-        rows = check(data_root(self.data_root))
+        rows = check(data_root(self.data_root), self.names)
         if self.json:
             print_json([asdict(row) for row in rows])
         else:
             for row in rows:
                 remedy = f"  ->  {row.remedy}" if row.remedy else ""
                 print(f"{row.name:<11} {row.file:<22} {row.state:<11} {row.detail}{remedy}")
-        if any(row.state == "damaged" for row in rows):
+        whole = [row.ok for row in rows if not row.file]
+        damaged = any(row.state == "damaged" for row in rows)
+        if damaged or not (all(whole) if self.names else any(whole)):
             raise SystemExit(1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import math
@@ -16,6 +17,7 @@ import tyro
 
 from ttaps.config import nearest
 from ttaps.errors import UsageError
+from ttaps.files import cannot_write
 
 T = TypeVar("T")
 NO_PREFIX = tyro.conf.arg(name="")
@@ -100,8 +102,24 @@ def pick_device(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"Device '{name}' cannot be used here: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0].rstrip(".")
+        because = f": {reason}" if len(reason) < 100 else ""  # what torch does not know it answers with all it knows
+        raise UsageError(
+            f"Device '{name}' cannot be used here{because}.\nChoose cpu, cuda or mps; auto takes what is there."
+        ) from error
     return name
+
+
+def make_room(path: Path) -> None:
+    """Make the folder of a file that is to be written after some work, or say before it that this cannot be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def print_json(value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -38,11 +39,11 @@ class Status:
         return self.state in ("right", "official", "built here")
 
 
-def check(root: Path) -> list[Status]:
-    """Check every data set under ``root``; a corrupted set that is there has a line for each of its files too."""
-    rows = [_check_cifar(layout, root) for layout in LAYOUTS.values()]
+def check(root: Path, names: Collection[str] = ()) -> list[Status]:
+    """Check the data sets under ``root``, or only those named; a corrupted set that is there has a line for each of its files too."""
+    rows = [_check_cifar(layout, root) for layout in LAYOUTS.values() if layout.name in (names or LAYOUTS)]
     for name in FOLDERS:
-        rows += _check_cifar_c(name, root)
+        rows += _check_cifar_c(name, root) if name in (names or FOLDERS) else []
     return rows
 
 

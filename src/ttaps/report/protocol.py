@@ -74,11 +74,8 @@ def images_words(shown: Shown, table: Table) -> str:
 
 
 def _measured(table: Table) -> str:
-    corrupted = (
-        f" at severity {table.severity}, {len([row for row in table.rows if row != AVERAGE])} corruptions"
-        if table.severity
-        else ""
-    )
+    count = len([row for row in table.rows if row != AVERAGE])
+    corrupted = f" at severity {table.severity}, {count} corruption{'s' * (count != 1)}" if table.severity else ""
     return f"{table.metric.capitalize()} in % on {table.data}{corrupted} (labels {table.digest}), after the last step."
 
 
