@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -58,6 +58,20 @@ def follow(
 def each_image(function: Callable[[int], Tensor], count: int, in_turn: bool = False) -> Tensor:
     """Stack ``function(index)`` over images, which run as :func:`side_by_side` runs them."""
     return torch.stack(side_by_side(function, count, in_turn))
+
+
+def one_by_one(
+    adapt_one: Callable[[Tensor, int, Memory], Tensor],
+    images: Tensor,
+    keys: Sequence[int],
+    memory: Memory | None,
+    in_turn: bool,
+) -> Tensor:
+    """Stack ``adapt_one(image, key, memory)`` over images; the memory is shared where they run ``in_turn``, else empty for each."""
+    kept = memory or Memory()
+    return each_image(
+        lambda i: adapt_one(images[i : i + 1], keys[i], kept if in_turn else Memory()), len(images), in_turn
+    )
 
 
 def side_by_side(function: Callable[[int], Tensor], count: int, in_turn: bool = False) -> list[Tensor]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from ttaps.adaptation.engine import Memory, each_image, follow
+from ttaps.adaptation.engine import Memory, follow, one_by_one
 from ttaps.adaptation.rules import Weights
 from ttaps.config import at_least
 from ttaps.keys import generator
@@ -51,13 +52,7 @@ class Memo:
 
     def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
         """Return class probabilities before and after every step, shape (N, steps + 1, classes)."""
-        kept = memory or Memory()
-
-        def one(index: int) -> Tensor:
-            image = images[index : index + 1]
-            return self.adapt_one(network, image, keys[index], kept if self.online else Memory())
-
-        return each_image(one, len(images), self.online)
+        return one_by_one(partial(self.adapt_one, network), images, keys, memory, self.online)
 
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, memory: Memory) -> Tensor:
         """Minimise the marginal entropy over the views, then predict the image as it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from ttaps import losses
-from ttaps.adaptation.engine import Memory, descend, each_image, in_chunks
+from ttaps.adaptation.engine import Memory, descend, in_chunks, one_by_one
 from ttaps.adaptation.rules import Momentum, Weights
 from ttaps.config import at_least
 from ttaps.errors import UsageError
@@ -96,14 +97,10 @@ class Ttaps:
         An image's row is a function of the network, the image and its key only, unless told to be ``online`` or to ``leak``. The
         network is not changed.
         """
-        ours, kept, in_turn = as_network(network), memory or Memory(), self.protocol != "episodic"
+        ours, in_turn = as_network(network), self.protocol != "episodic"
         with evaluating(ours):
             if in_turn or images.device.type == "cpu":
-                return each_image(
-                    lambda i: self.adapt_one(ours, images[i : i + 1], keys[i], kept if in_turn else Memory()),
-                    len(images),
-                    in_turn,
-                )
+                return one_by_one(partial(self.adapt_one, ours), images, keys, memory, in_turn)
             groups = [slice(first, first + TOGETHER) for first in range(0, len(images), TOGETHER)]
             return torch.cat([self.adapt_together(ours, images[group], keys[group]) for group in groups])
 

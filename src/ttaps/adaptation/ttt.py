@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttaps.adaptation.engine import Memory, each_image, follow
+from ttaps.adaptation.engine import Memory, follow, one_by_one
 from ttaps.adaptation.rules import Weights
 from ttaps.config import at_least
 from ttaps.keys import generator
@@ -56,13 +57,7 @@ class Ttt:
 
     def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
         """Return class probabilities before and after every step, shape (N, steps + 1, classes)."""
-        ours, kept = as_network(network), memory or Memory()
-
-        def one(index: int) -> Tensor:
-            image = images[index : index + 1]
-            return self.adapt_one(ours, image, keys[index], kept if self.online else Memory())
-
-        return each_image(one, len(images), self.online)
+        return one_by_one(partial(self.adapt_one, as_network(network)), images, keys, memory, self.online)
 
     def adapt_one(self, network: Network, image: Tensor, key: int, memory: Memory) -> Tensor:
         """Step down the rotation loss; predict with the adapted stages and the rest of the network as it was."""
