@@ -24,20 +24,18 @@ from ttaps.model.network import Normalise
 ImageLike = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
 MeanStd = tuple[Sequence[float], Sequence[float]]
 EMBEDDED = Path(__file__).parent / "models"
+PUBLISHED = Path(__file__).parents[2] / "models"  # of the repository; an installed package has only the embedded ones
 
 
-def embedded_models() -> dict[str, Path]:
-    """Return the models inside the package, by name."""
-    return (
-        {folder.name: folder for folder in sorted(EMBEDDED.iterdir()) if (folder / "config.json").exists()}
-        if EMBEDDED.is_dir()
-        else {}
-    )
+def known_models() -> dict[str, Path]:
+    """Return the models inside the package, and those of the repository where this is a clone of it, by name."""
+    folders = [*PUBLISHED.glob("*/config.json"), *EMBEDDED.glob("*/config.json")]
+    return {path.parent.name: path.parent for path in sorted(folders)}
 
 
 def load(model: str | Path, backbone: nn.Module | None = None) -> Model:
-    """Load a model by the name of an embedded one (``cifar10``) or from a run folder."""
-    inside = embedded_models()
+    """Load a model by name (``cifar10`` is in the package) or from a run folder."""
+    inside = known_models()
     if str(model) in inside:
         return load_model(inside[str(model)], backbone)
     if not Path(model).exists():

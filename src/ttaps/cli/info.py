@@ -9,13 +9,13 @@ from typing import Annotated
 import tyro
 
 from ttaps.adaptation import serves
-from ttaps.api import embedded_models, load
+from ttaps.api import known_models, load
 from ttaps.cli.options import parse, print_json
 
 
 @dataclass(frozen=True)
 class Info:
-    """Say what a model is and what it can do; without a model, list the embedded ones."""
+    """Say what a model is and what it can do; without a model, list those that have a name."""
 
     model: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = None
     """An embedded model (cifar10) or a run folder."""
@@ -27,7 +27,7 @@ def run(arguments: list[str]) -> None:
     """Print a model's card and numbers."""
     options = parse(Info, "info", arguments)
     if options.model is None:
-        names = list(embedded_models())
+        names = list(known_models())
         print_json(names) if options.json else print("\n".join(names))
         return
     model = load(options.model)
