@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -18,16 +19,16 @@ from small_results import FOG_SNOW, Traces, accuracy, before, fill
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError, TtapsError
 from ttaps.evaluate import Plan, Store, compare, merge, open_benchmark, summarise
-from ttaps.evaluate.projections import FILE, write_projections
+from ttaps.evaluate.projections import projections_file, stored_files, write_projections
 from ttaps.evaluate.statistics import wilson
 from ttaps.evaluate.summary import AVERAGE
 from ttaps.report.curves import by_prototypes, step_lines
-from ttaps.report.figures import draw_all, file_name
+from ttaps.report.figures import draw_all
 from ttaps.report.flips import find_flips, spread
 from ttaps.report.formats import comma_separated, latex, markdown, tex
 from ttaps.report.grids import SHORT, grids, main_grid
 from ttaps.report.outcomes import read_runs
-from ttaps.report.projection import flatten, principal, read_projections
+from ttaps.report.projection import class_colours, principal, read_projections
 from ttaps.report.protocol import protocol
 from ttaps.report.published import published_columns
 from ttaps.report.reliability import calibrate, calibration_of
@@ -432,7 +433,8 @@ def test_principal_components_keep_what_lies_in_a_plane() -> None:
 def test_projections_are_those_of_the_network(tmp_path: Path) -> None:
     model, data = small_model(), small_benchmark()
     write_projections(model, data, tmp_path, 4)
-    arrays = read_projections(tmp_path / FILE)
+    assert stored_files(tmp_path) == [projections_file(tmp_path, model, data)]
+    arrays = read_projections(stored_files(tmp_path)[0])
     items = list(Plan(data.labels, data.corruptions, data.severities))[:4]
     with torch.no_grad():
         expected = model.network.project(data.read(items)).numpy()
@@ -443,28 +445,39 @@ def test_projections_are_those_of_the_network(tmp_path: Path) -> None:
     assert tuple(arrays["classes"]) == CLASSES
 
 
-def test_projections_are_drawn_where_they_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_models_projections_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)
     fill(tmp_path, {"fog": ["r"]}, "source")
-    rng = np.random.default_rng(0)
-    np.savez(
-        tmp_path / FILE,
-        z=rng.normal(size=(20, 4)),
-        labels=np.arange(20) % 2,
-        prototypes=rng.normal(size=(3, 4)),
-        prototype_labels=np.array([0, 1, 1]),
-        classes=np.array(["cat", "dog"]),
-        model="net",
-        data="pictures",
-    )
-    assert flatten(rng.normal(size=(9, 4)))[1] == "PCA"
-    drawings, notes = draw_all([only_table(tmp_path)], [tmp_path])
-    assert [drawing.name for drawing in drawings] == [file_name("projections", tmp_path.name)]
-    assert "(PCA)" in drawings[0].caption
-    assert "nothing was adapted" in notes[0]
-    (tmp_path / FILE).write_bytes(b"no archive")
-    with pytest.raises(DataError, match="does not hold projections"):
-        read_projections(tmp_path / FILE)
+    model, data = small_model(), small_benchmark()
+    for fingerprint in ("a1", "b2"):
+        write_projections(replace(model, fingerprint=fingerprint), data, tmp_path, 20)
+    drawings, notes = draw_all([only_table(tmp_path)], [tmp_path, tmp_path])
+    assert [drawing.name for drawing in drawings] == ["projections-small-small-a1", "projections-small-small-b2"]
+    assert all("of 18 images" in drawing.caption and "(PCA)" in drawing.caption for drawing in drawings)
+    assert ["nothing was adapted" in note for note in notes] == [True]
+
+
+def test_damaged_projections_are_told_and_the_rest_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off anywhere, overwritten, or with labels missing."""
+    monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)
+    fill(tmp_path, FOG_SNOW)
+    write_projections(small_model(), small_benchmark(), tmp_path, 4)
+    (path,) = stored_files(tmp_path)
+    whole, arrays = path.read_bytes(), read_projections(path)
+    for content in (b"", b"no archive", whole[:10], whole[: len(whole) // 2], whole[:100] + b"?" * 100 + whole[200:]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="is damaged or holds no projections"):
+            read_projections(path)
+    shorter: dict[str, Any] = arrays | {"labels": arrays["labels"][:-1]}
+    np.savez(path, **shorter)
+    drawings, notes = draw_all([only_table(tmp_path)], [tmp_path], tmp_path)
+    assert len(drawings) == 3
+    assert f"No map of projections: {path} is damaged" in notes[-1]
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+def test_every_class_has_its_own_colour(classes: int) -> None:
+    assert len(set(class_colours(classes))) == classes
 
 
 def test_signs_that_latex_would_read_are_written_out() -> None:

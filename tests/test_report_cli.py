@@ -13,7 +13,9 @@ from small_model import write_model
 from small_results import FOG_SNOW, before, fill
 from ttaps.cli import main
 from ttaps.evaluate import Store, open_benchmark
+from ttaps.evaluate.projections import stored_files
 from ttaps.evaluate.store import FILE
+from ttaps.model.checkpoint import load_model
 
 
 @pytest.fixture
@@ -120,16 +122,21 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     assert Page(page.read_text()).open == []
 
 
-def test_projections_go_from_evaluate_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_projections_go_from_evaluate_to_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)  # umap takes its time
     model, results, figures = (str(tmp_path / name) for name in ("model", "results", "figures"))
     write_model(Path(model))
     options = ["--methods", "source", "--corruptions", "fog", "--limit", "2", "--out", results]
     assert main(["evaluate", model, *options, "--projections", "20"]) == 0
     assert main(["report", results, "--figures", figures]) == 0
-    assert sorted(path.name for path in Path(figures).iterdir()) == [
-        "projections-results.pdf",
-        "projections-results.png",
+    names = {path.stem for path in Path(figures).iterdir()}
+    assert names == {f"projections-sample-model-{load_model(Path(model)).fingerprint}"}
+    assert main(["results", "merge", str(tmp_path / "all"), results, results]) == 0
+    assert capsys.readouterr().out.endswith(f"2 new rows and 1 new files of projections in {tmp_path / 'all'}\n")
+    assert [path.read_bytes() for path in stored_files(tmp_path / "all")] == [
+        path.read_bytes() for path in stored_files(Path(results))
     ]
     assert main(["evaluate", model, *options, "--projections", "-1"]) == 2
 

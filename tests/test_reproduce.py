@@ -102,6 +102,7 @@ def test_smoke_stopped_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Stopped after three of six models; the same command does the rest, and then there is nothing left to do."""
+    monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)  # umap takes its time
     command = ["reproduce", "smoke", "--out", str(tmp_path), "--threads", "1"]
     evaluate_job = work.evaluate_job
     with monkeypatch.context() as patched:
@@ -123,6 +124,8 @@ def test_smoke_stopped_and_started_again(
     assert all(label in printed for label in ("Baseline", "JT+ENT, K=10", "TTAPS, K=30"))
     assert all((tmp_path / "models" / n / "model.safetensors").stat().st_mtime_ns == t for n, t in before.items())
     assert (tmp_path / "report.html").exists()
+    maps = {path.stem for path in (tmp_path / "figures").glob("projections-*.png")}
+    assert {name.rsplit("-", 1)[0] for name in maps} == {f"projections-sample-{name.lower()}" for name in made}
     models = [load_model(path) for path in (tmp_path / "models").iterdir()]
     assert Counter(model.info["objective"] for model in models) == {"baseline": 2, "jt+ent": 4}
     assert all(model.info["step"] == model.info["steps"] == 8 for model in models)

@@ -26,13 +26,14 @@ class Merge:
     def run(self) -> None:
         """Merge and say how many rows were new."""
         from ttaps.evaluate import Store, merge
+        from ttaps.evaluate.projections import merge_projections
 
         if not self.folders:
             raise UsageError("Name the folders to merge: ttaps results merge OUT FOLDER...")
         for folder in self.folders:
             Store(folder, write=False).close()  # all must be there before anything is written
-        added = merge(self.folders, self.out)
-        print(f"{added} new rows in {self.out}")
+        added, maps = merge(self.folders, self.out), merge_projections(self.folders, self.out)
+        print(f"{added} new rows{f' and {maps} new files of projections' if maps else ''} in {self.out}")
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ttaps.errors import DataError
 from ttaps.report.bars import bars_figure
 from ttaps.report.curves import DASHES, by_prototypes, steps_figure
 from ttaps.report.flips import find_flips, flips_figure
 from ttaps.report.grids import place_of
-from ttaps.report.projection import stored_projections
+from ttaps.report.projection import projection_files, projection_map
 from ttaps.report.reliability import reliability_figure
 from ttaps.report.style import save_figure
 from ttaps.report.tables import Shown, Table
@@ -43,8 +44,7 @@ def draw_all(
         for shown in table.adapting:
             drawings += _of_column(table, shown)
             drawings += _flips(table, shown, root, notes)
-    for name, figure, caption in stored_projections(folders):
-        drawings.append(Drawing(file_name("projections", name), caption, figure))
+    drawings += _projections(folders, notes)
     return drawings, notes
 
 
@@ -104,6 +104,16 @@ def _flips(table: Table, shown: Shown, root: Path | None, notes: list[str]) -> I
         "corruption, label before, label after."
     )
     yield Drawing(file_name(_prefix(table), "flips", shown.label), caption, flips_figure(flips), table)
+
+
+def _projections(folders: Sequence[Path], notes: list[str]) -> Iterator[Drawing]:
+    for path in projection_files(folders):
+        try:
+            name, caption, figure = projection_map(path)
+        except DataError as error:
+            notes.append(f"No map of projections: {error}")
+        else:
+            yield Drawing(file_name("projections", name), caption, figure)
 
 
 def _prefix(table: Table) -> str:

@@ -4,44 +4,56 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Sequence
+from colorsys import hsv_to_rgb
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ttaps.errors import DataError
-from ttaps.evaluate.projections import FILE
+from ttaps.evaluate.projections import stored_files
 from ttaps.report.style import CLASS_COLOURS, COLUMN, INK, new_figure
 
-NAMES = ("z", "labels", "prototypes", "prototype_labels", "classes", "model", "data")
+NAMES = ("z", "labels", "prototypes", "prototype_labels", "classes", "model", "fingerprint", "data")
+LEAST = 3  # points, images and prototypes together, that a map can be made of
 Points = NDArray[np.float64]
 
 
-def stored_projections(folders: Sequence[Path]) -> Iterator[tuple[str, Any, str]]:
-    """Yield name, figure and caption of the map of each folder that holds projections."""
-    for folder in folders:
-        path = folder / FILE
-        if path.exists():
-            arrays = read_projections(path)
-            flat, way = flatten(np.concatenate([arrays["z"], arrays["prototypes"]]))
-            caption = (
-                f"{arrays['data']}: projections z of {len(arrays['z'])} images before adaptation, coloured by class ({way}), "
-                f"model {arrays['model']}; squares are prototypes, coloured by the class the classifier gives them."
-            )
-            yield folder.name, projection_figure(flat, arrays), caption
+def projection_files(folders: Sequence[Path]) -> list[Path]:
+    """Return the stored projections of some folders; the same model and data set in several of them counts once."""
+    return list({path.name: path for folder in folders for path in stored_files(folder)}.values())
+
+
+def projection_map(path: Path) -> tuple[str, str, Any]:
+    """Return name, caption and figure of the map of stored projections."""
+    arrays = read_projections(path)
+    flat, way = flatten(np.concatenate([arrays["z"], arrays["prototypes"]]))
+    caption = (
+        f"{arrays['data']}: projections z of {len(arrays['z'])} images before adaptation, coloured by class ({way}), "
+        f"model {arrays['model']} ({arrays['fingerprint']}); squares are prototypes, coloured by the class the classifier gives them."
+    )
+    return f"{arrays['data']}-{arrays['model']}-{arrays['fingerprint']}", caption, projection_figure(flat, arrays)
 
 
 def read_projections(path: Path) -> dict[str, NDArray[Any]]:
-    """Read stored projections, or say what is wrong with the file."""
+    """Read stored projections; a file that holds none, or not all of them, is refused."""
+    damaged = DataError(
+        f"{path} is damaged or holds no projections.\nRemove it, or write it again with ttaps evaluate --projections."
+    )
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in NAMES}
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(
-            f"{path} does not hold projections ({error}).\nRemove it, or write it again with ttaps evaluate --projections."
-        ) from error
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in NAMES}
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error) as error:
+        raise damaged from error
+    z, prototypes = arrays["z"], arrays["prototypes"]
+    labelled = (len(z), len(prototypes)) == (len(arrays["labels"]), len(arrays["prototype_labels"]))
+    if not labelled or z.ndim != 2 or z.shape[1:] != prototypes.shape[1:] or len(z) + len(prototypes) < LEAST:
+        raise damaged
+    return arrays
 
 
 def flatten(z: NDArray[Any]) -> tuple[Points, str]:
@@ -69,14 +81,20 @@ def principal(z: NDArray[Any]) -> Points:
     return points
 
 
+def class_colours(count: int) -> list[Any]:
+    """Return a colour for each class: those of the palette while they last, else the colours of the rainbow, bright and dark in turn."""
+    if count <= len(CLASS_COLOURS):
+        return list(CLASS_COLOURS[:count])
+    return [hsv_to_rgb(label / count, 0.9, (0.95, 0.55)[label % 2]) for label in range(count)]
+
+
 def projection_figure(points: Points, arrays: dict[str, NDArray[Any]]) -> Any:
     """Draw images as dots and prototypes as squares; ``points`` holds first those, then these."""
     labels, classes = arrays["labels"], arrays["classes"]
     images, squares = points[: len(labels)], points[len(labels) :]
     figure = new_figure(COLUMN, 2.9)
     axes = figure.add_axes((0.02, 0.02, 0.72, 0.96))
-    for label, name in enumerate(classes):
-        colour = CLASS_COLOURS[label % len(CLASS_COLOURS)] if label < len(CLASS_COLOURS) else "#000000"
+    for label, (name, colour) in enumerate(zip(classes, class_colours(len(classes)), strict=True)):
         axes.scatter(
             *images[labels == label].T, s=2, color=colour, alpha=0.55, linewidths=0, label=str(name), rasterized=True
         )

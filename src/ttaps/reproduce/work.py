@@ -7,7 +7,9 @@ from pathlib import Path
 
 from ttaps.adaptation import make_method
 from ttaps.data import data_root
-from ttaps.evaluate import Benchmark, Shard, evaluate
+from ttaps.evaluate import Benchmark, Shard, evaluate, open_benchmark
+from ttaps.evaluate.benchmark import CORRUPTED, VALIDATION
+from ttaps.evaluate.projections import projections_file, write_projections
 from ttaps.model.checkpoint import load_model
 from ttaps.progress import say
 from ttaps.reproduce.grid import Grid, Job
@@ -16,6 +18,9 @@ from ttaps.training.parallel import Ranks
 from ttaps.training.split import training_images
 
 MODELS, RESULTS = "models", "results"
+PROJECTED = 2000  # images on a map of projections
+CLEAN = VALIDATION | {name: name.removesuffix("-c") for name in CORRUPTED}
+"""Which images as they are belong to a corrupted set; others are their own."""
 
 
 def reproduce(
@@ -29,6 +34,8 @@ def reproduce(
         Run(job.train, out / MODELS / job.name, split, device, ranks).train()
         ranks.wait()  # until the first has written the model
         evaluate_job(grid, job, data, out, device, ranks)
+        if ranks.first and job.train.seed == grid.seeds[0]:  # a map of each kind of model, not of each seed
+            store_projections(grid, job, out, root, device)
         ranks.wait()
 
 
@@ -46,3 +53,12 @@ def evaluate_job(grid: Grid, job: Job, data: Benchmark, out: Path, device: str, 
         shard=Shard(ranks.rank, ranks.size),
         together=ranks.size > 1,
     )
+
+
+def store_projections(grid: Grid, job: Job, out: Path, root: Path | None, device: str) -> None:
+    """Store a model's projections of clean test images, as in the paper's figure, unless they are there."""
+    model = load_model(out / MODELS / job.name)
+    clean = open_benchmark(CLEAN.get(grid.data, grid.data), root, size=job.train.model.image_size)
+    if not projections_file(out / RESULTS, model, clean).exists():
+        model.network.to(device)
+        write_projections(model, clean, out / RESULTS, PROJECTED)
