@@ -25,12 +25,12 @@ METHODS = (Source(), Ttaps(steps=2, copies=2, lr=3.0))
 GROUP = 4
 
 
-def small_model() -> Model:
-    """Return an untrained network, always the same."""
+def small_model(size: int = 8) -> Model:
+    """Return an untrained network for pictures of so many pixels a side, always the same."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        config = ModelConfig(classes=3, width=4, groups=4, depth=8, prototypes=5, image_size=8, classifier_scale=30.0)
-        network = Network(config)
+        shape = ModelConfig(classes=3, width=4, groups=4, depth=8, prototypes=5, classifier_scale=30.0)
+        network = Network(replace(shape, image_size=size))
     return Model(network.eval(), CLASSES, "small", fingerprint(network))
 
 

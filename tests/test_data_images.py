@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -151,6 +152,34 @@ def test_resized_images_of_a_folder_are_counted(tmp_path: Path, capsys: pytest.C
     assert "1 of 2 images had another size" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize("save_as", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_images_of_an_npz_are_mapped(save_as: Callable[..., None], order: Literal["C", "F"], tmp_path: Path) -> None:
+    images = np.random.default_rng(2).integers(0, 256, (9, 8, 8, 3), dtype=np.uint8)
+    save_as(tmp_path / "set.npz", labels=np.zeros(9, int), images=np.asarray(images, order=order))
+    found = read_npz(tmp_path / "set.npz").images
+    assert isinstance(found, np.memmap)
+    np.testing.assert_array_equal(found, images.transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("save_as", [np.savez, np.savez_compressed])
+def test_a_changed_bit_in_an_npz_is_noticed(save_as: Callable[..., None], tmp_path: Path) -> None:
+    path = tmp_path / "set.npz"
+    save_as(path, images=np.random.default_rng(3).integers(0, 256, (50, 8, 8, 3), np.uint8), labels=np.arange(50))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"set\.npz is not a whole \.npz file \("):
+        read_npz(path)
+
+
+def test_no_room_to_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "set.npz", images=np.zeros((4, 8, 8, 3), np.uint8), labels=np.arange(4))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    with pytest.raises(DataError, match=r"Cannot unpack the images into .*absent: No such file.*\.\nLet \$TMPDIR be"):
+        read_npz(tmp_path / "set.npz")
+
+
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_npz_in_either_layout(channels_last: bool, tmp_path: Path) -> None:
     images = np.random.default_rng(1).integers(0, 256, (5, 3, 8, 9), dtype=np.uint8)
@@ -177,7 +206,8 @@ def test_npz_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         ("labels must be there", {"images": images[:0], "labels": labels[:0]}),
         ("labels are int64", {"images": images, "labels": labels[:3]}),
         ("expected 0 to 1", {"images": images, "labels": labels, "classes": np.array(["cat", "dog"])}),
-        ("not a whole .npz", {"images": np.array([None]), "labels": labels}),
+        ("images are object", {"images": np.array([None]), "labels": labels}),
+        ("not a whole .npz", {"images": images, "labels": np.array([None])}),
     ]
     for message, arrays in wrong:
         np.savez(path, **arrays)

@@ -7,12 +7,14 @@ import json
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from small_evaluation import CLASSES, GROUP, METHODS, results, small_benchmark, small_model
 from ttaps.adaptation import Source, Ttaps
@@ -38,6 +40,7 @@ from ttaps.evaluate import (
 from ttaps.evaluate.run import make_row
 
 WORKER = Path(__file__).with_name("small_evaluation.py")
+SIDE = 100
 ROWS = 4 * 18  # methods and seeds times pictures and corruptions
 
 
@@ -239,13 +242,55 @@ def test_a_set_of_ones_own_is_known_by_its_content_not_its_place(tmp_path: Path)
     for folder in (tmp_path, tmp_path / "elsewhere"):
         np.savez(folder / "mine.npz", images=images, labels=np.arange(6) % 3)
     here, there = (open_benchmark(str(folder / "mine.npz")) for folder in (tmp_path, tmp_path / "elsewhere"))
-    assert (here.name, here.digest) == (there.name, there.digest) == ("mine.npz", here.digest)
-    images[0, 0, 0, 0] ^= 1
-    np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(6) % 3)
-    assert open_benchmark(str(tmp_path / "mine.npz")).digest != here.digest
+    assert (here.name, here.digest) == (there.name, there.digest) == ("mine.npz", "13025daa7e56")
     (number,) = evaluate(small_model(), here, [Source()], folder=tmp_path / "results")
     with Store(tmp_path / "results", write=False) as store:
         assert sorted(row.item for row in store.rows(number)) == [("clean", 0, image) for image in range(6)]
+    images[0, 0, 0, 0] ^= 1
+    np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(6) % 3)
+    assert open_benchmark(str(tmp_path / "mine.npz")).digest != here.digest
+
+
+def test_pictures_in_a_folder_or_a_file_are_the_same_set(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+    for index, image in enumerate(images):
+        path = tmp_path / "folder" / CLASSES[index // 2] / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
+    np.savez_compressed(tmp_path / "file.npz", images=images, labels=np.arange(6) // 2, classes=np.array(CLASSES))
+    folder, file = (open_benchmark(str(tmp_path / name), size=8) for name in ("folder", "file.npz"))
+    assert folder.digest == file.digest
+    assert (folder.labels.tolist(), folder.classes) == (file.labels.tolist(), file.classes)
+    items = [Item("clean", 0, image) for image in (5, 0, 3)]
+    assert torch.equal(folder.read(items), file.read(items))
+
+
+def peak(path: Path, results: Path) -> int:
+    """Return the most memory, in bytes, that Python and numpy had while some of a set's pictures were evaluated."""
+    tracemalloc.start()
+    evaluate(small_model(SIDE), open_benchmark(str(path), size=SIDE), [Source()], folder=results, limit=16)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most
+
+
+@pytest.mark.parametrize("kind", ["folder", "stored", "compressed"])
+def test_memory_does_not_grow_with_the_number_of_images(kind: str, tmp_path: Path) -> None:
+    """Five times as many pictures, 30,000 bytes each, may cost 600 bytes each more: names, labels, what is done."""
+    peaks: list[int] = []
+    for count in (60, 60, 300):  # the first time, things are set up once and for all
+        path = tmp_path / f"{count}"
+        images = np.random.default_rng(0).integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
+        if kind == "folder":
+            for index, image in enumerate(images):
+                (path / CLASSES[index % 3]).mkdir(parents=True, exist_ok=True)
+                Image.fromarray(image).save(path / CLASSES[index % 3] / f"{index}.bmp")
+        else:
+            save = np.savez if kind == "stored" else np.savez_compressed
+            path = path.with_suffix(".npz")
+            save(path, images=images, labels=np.arange(count) % 3, classes=np.array(CLASSES))
+        peaks.append(peak(path, tmp_path / f"results {len(peaks)}"))
+    assert peaks[2] - peaks[1] < 240 * 600
 
 
 def test_the_sample_is_read_image_by_image() -> None:

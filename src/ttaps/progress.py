@@ -12,7 +12,7 @@ from rich.table import Column
 stderr = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
 
 
-def bar(console: Console = stderr) -> Progress:
+def bar(console: Console = stderr, shown: bool = True) -> Progress:
     """Return a rich progress bar for ``with bar() as progress: task = progress.add_task("what", total=n, note="")``.
 
     On a narrow terminal only the note at the end is cut: how much is done and how long it takes always stay in sight.
@@ -26,6 +26,7 @@ def bar(console: Console = stderr) -> Progress:
         TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
         console=console,
+        disable=not shown,
         expand=True,
         speed_estimate_period=3600,  # the default forgets after 30 s, which one slow step may take
     )

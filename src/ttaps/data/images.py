@@ -1,12 +1,12 @@
-"""The user's own images: one file, a folder with a sub-folder per class, or arrays in an ``.npz`` file."""
+"""The user's own pictures: one file, or a folder with a sub-folder per class."""
 
 from __future__ import annotations
 
 import warnings
-import zipfile
-import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from ttaps.progress import bar, say
 
 MAX_PIXELS = 100_000_000
 MAX_SIDE = 20_000
-MAX_CLASSES = 100_000
 
 
 def read_image(path: Path, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
@@ -45,48 +44,55 @@ def fit(picture: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | 
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)), note
 
 
-def read_image_folder(path: Path, size: int = 32) -> ImageSet:
-    """Read a folder that has one sub-folder per class; the classes are numbered in the order of their names."""
+@dataclass(frozen=True, eq=False)
+class ImageFolder:
+    """A folder with a sub-folder of pictures per class; a picture is read when it is asked for."""
+
+    path: Path
+    size: int
+    files: tuple[str, ...]
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        """Read one picture as (3, size, size)."""
+        return read_image(Path(self.files[index]), self.size)[0]
+
+    def read_all(self) -> Iterator[NDArray[np.uint8]]:
+        """Read one picture after the other, and say in the end how many had another size."""
+        resized = 0
+        with bar() as progress:
+            task = progress.add_task(f"Reading {self.path.name}", total=len(self.files), note="")
+            for file in self.files:
+                image, note = read_image(Path(file), self.size)
+                resized += note is not None
+                progress.advance(task)
+                yield image
+        if resized:
+            counts = f"{resized} of {len(self.files)} images"
+            say(f"{self.path}: {counts} had another size and were resized to {self.size}x{self.size}.")
+
+
+def open_image_folder(path: Path, size: int = 32) -> ImageFolder:
+    """Look through a folder that has one sub-folder per class; the classes are numbered in the order of their names."""
     layout = f"Expected one sub-folder per class: {path / 'CLASS' / 'image.png'}"
     if not path.is_dir():
         raise DataError(f"{path} is not a folder.\n{layout}")
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not folders:
         raise DataError(f"{path} has no sub-folders, so the images have no labels.\n{layout}")
-    files = [(file, label) for label, folder in enumerate(folders) for file in _image_files(folder)]
-    images = np.empty((len(files), 3, size, size), dtype=np.uint8)
-    resized = 0
-    with bar() as progress:
-        task = progress.add_task(f"Reading {path.name}", total=len(files), note="")
-        for index, (file, _) in enumerate(files):
-            images[index], note = read_image(file, size)
-            resized += note is not None
-            progress.advance(task)
-    if resized:
-        say(f"{path}: {resized} of {len(files)} images had another size and were resized to {size}x{size}.")
-    labels = np.array([label for _, label in files], dtype=np.int64)
-    return ImageSet(str(path), images, labels, tuple(folder.name for folder in folders))
+    files = [_image_files(folder) for folder in folders]
+    labels = np.repeat(np.arange(len(folders)), [len(names) for names in files])
+    return ImageFolder(path, size, tuple(chain(*files)), labels, tuple(folder.name for folder in folders))
 
 
-def read_npz(path: Path) -> ImageSet:
-    """Read ``images`` (uint8, NHWC or NCHW), ``labels`` and, if there, ``classes`` (their names) from an ``.npz`` file."""
-    arrays = _load_npz(path)
-    for key in ("images", "labels"):
-        if key not in arrays:
-            raise DataError(f"{path} has no array {key!r}, only: {', '.join(arrays) or 'nothing'}.")
-    images, labels = arrays["images"], arrays["labels"]
-    if images.dtype != np.uint8 or images.ndim != 4 or 3 not in (images.shape[1], images.shape[3]):
-        raise DataError(
-            f"{path}: images are {images.dtype} {images.shape}, expected uint8 (N, H, W, 3) or (N, 3, H, W)."
-        )
-    if not np.issubdtype(labels.dtype, np.integer) or labels.shape != (len(images),):
-        raise DataError(f"{path}: labels are {labels.dtype} {labels.shape}, expected integers ({len(images)},).")
-    if images.shape[1] != 3:
-        images = images.transpose(0, 3, 1, 2)
-    if not len(labels) or not 0 <= labels.min() <= labels.max() < MAX_CLASSES:
-        raise DataError(f"{path}: labels must be there and run from 0 to at most {MAX_CLASSES - 1}.")
-    names = arrays.get("classes", np.arange(int(labels.max()) + 1))
-    return ImageSet(str(path), images, labels.astype(np.int64), tuple(str(name) for name in names.ravel()))
+def read_image_folder(path: Path, size: int = 32) -> ImageSet:
+    """Read all pictures of a folder that has one sub-folder per class."""
+    folder = open_image_folder(path, size)
+    images = np.empty((len(folder.files), 3, size, size), dtype=np.uint8)
+    for index, image in enumerate(folder.read_all()):
+        images[index] = image
+    return ImageSet(str(path), images, folder.labels, folder.classes)
 
 
 def _decode(path: Path) -> Image.Image:
@@ -142,23 +148,10 @@ def _over_white(image: Image.Image) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
 
 
-def _image_files(folder: Path) -> list[Path]:
+def _image_files(folder: Path) -> list[str]:
     """Return the image files below a class's folder, in the order of their names; there must be one."""
     suffixes = Image.registered_extensions()
     files = sorted(file for file in folder.rglob("[!.]*") if file.suffix.lower() in suffixes and file.is_file())
     if not files:
         raise DataError(f"{folder} holds no images.\nEvery sub-folder is a class: remove it or put its images there.")
-    return files
-
-
-def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an ``.npz`` file; no pickle in it is opened."""
-    try:
-        with zipfile.ZipFile(path):  # or numpy would take a single array for an archive
-            pass
-        with np.load(path, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files if key in ("images", "labels", "classes")}
-    except FileNotFoundError as error:
-        raise DataError(f"There is no file {path}.") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not a whole .npz file ({error}).\nWrite one with numpy.savez.") from error
+    return list(map(str, files))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttaps.config import nearest
+from ttaps.data.arrays import read_npz
 from ttaps.data.cifar import ImageSet, read_cifar10, read_cifar100
 from ttaps.data.cifar_c import CORRUPTIONS, FOLDERS, read_cifar_c
-from ttaps.data.images import read_image_folder, read_npz
+from ttaps.data.images import read_image_folder
 from ttaps.data.root import data_root
 from ttaps.errors import UsageError
 
@@ -51,11 +52,15 @@ def _wanted(name: str, corruption: str | None) -> str:
     return corruption
 
 
+def is_folder(name: str) -> bool:
+    """Say whether a set's name is that of an image folder."""
+    return name not in NAMES and not name.endswith(".npz") and Path(name).is_dir()
+
+
 def _read_path(name: str, size: int) -> ImageSet:
     """Read the user's own images from a folder or an ``.npz`` file."""
-    path = Path(name)
-    if path.suffix == ".npz":
-        return read_npz(path)
-    if path.is_dir():
-        return read_image_folder(path, size)
+    if is_folder(name):
+        return read_image_folder(Path(name), size)
+    if name.endswith(".npz"):
+        return read_npz(Path(name))
     raise UsageError(f"There is no data set, folder or .npz file '{name}'{nearest(name, NAMES)}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,10 @@ from ttaps.config import nearest
 from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, data_root, load_set, split_train
 from ttaps.data.cifar_c import FOLDERS
 from ttaps.data.corruptions import corrupt_set
+from ttaps.data.images import ImageFolder, open_image_folder
 from ttaps.data.record import origin
 from ttaps.data.sample import SAMPLE_CORRUPTIONS
+from ttaps.data.sets import is_folder
 from ttaps.errors import DataError, UsageError
 from ttaps.evaluate.plan import Item
 from ttaps.model.checkpoint import Model
@@ -79,7 +81,7 @@ def open_benchmark(
     """Open ``sample``, cifar10, cifar100, cifar10-c, cifar100-c, cifar10-val-c, cifar100-val-c, an image folder or an ``.npz`` file.
 
     Without ``corruptions`` a corrupted set has those of the paper's tables (the validation sets the four extra ones), without
-    ``severities`` severity 5. Files are mapped, not read; ``size`` is for image folders.
+    ``severities`` severity 5. Files are mapped or read when needed; ``size`` is for image folders.
     """
     if name in VALIDATION:
         return _validation(name, root, *_choose(name, corruptions, severities, EXTRA_CORRUPTIONS))
@@ -91,6 +93,8 @@ def open_benchmark(
         )
     if corruptions or severities:
         raise UsageError(f"{name} has no corruptions or severities to choose from: leave the option out.")
+    if is_folder(name):
+        return folder_benchmark(open_image_folder(Path(name), size))
     return clean_benchmark(load_set(name, root, size=size))
 
 
@@ -104,6 +108,13 @@ def clean_benchmark(images: ImageSet) -> Benchmark:
 
     name = Path(images.name).resolve().name
     return Benchmark(name, images.classes, images.labels, (CLEAN,), (0,), digest, pixels)
+
+
+def folder_benchmark(folder: ImageFolder) -> Benchmark:
+    """Return the pictures of a folder: read once for the digest, which finds damaged ones too, and again when they are evaluated."""
+    digest = _digest(folder.classes, folder.labels, folder.read_all())
+    name = folder.path.resolve().name
+    return Benchmark(name, folder.classes, folder.labels, (CLEAN,), (0,), digest, lambda item: folder.read(item.image))
 
 
 def _corrupted(name: str, root: Path | None, corruptions: tuple[str, ...], severities: tuple[int, ...]) -> Benchmark:
@@ -161,10 +172,10 @@ def _choose(
     return tuple(dict.fromkeys(corruptions)) or usual, tuple(dict.fromkeys(severities)) or (5,)
 
 
-def _digest(classes: tuple[str, ...], labels: NDArray[np.int64], images: Pixels | None = None) -> str:
+def _digest(classes: tuple[str, ...], labels: NDArray[np.int64], images: Iterable[Pixels] = ()) -> str:
     digest = hashlib.blake2b("\n".join(classes).encode(), digest_size=6)
     digest.update(labels.astype("<i8").tobytes())
-    for image in images if images is not None else ():
+    for image in images:
         digest.update(image.tobytes())
     return digest.hexdigest()
 
