@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ttaps.adaptation import METHODS, Method, Source
-from ttaps.bench.measure import interleaved, ratio
+from ttaps.bench.measure import interleaved
 from ttaps.keys import key
 from ttaps.model import ModelConfig, Network
 
@@ -41,7 +41,7 @@ def cost(network: Network, method: Method, images: Tensor, rounds: int) -> float
         },
         rounds,
     )
-    return ratio(times["method"], times["source"]) * SOURCES
+    return times["method"].over(times["source"]).median * SOURCES
 
 
 def fitting(method: Method, config: ModelConfig) -> Network:

@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
-import resource
+import re
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+STATUS = Path("/proc/self/status")
+
 
 @dataclass(frozen=True)
-class Times:
-    """Seconds of several rounds."""
+class Rounds:
+    """A number measured in several rounds: seconds, or what is computed from them round by round."""
 
-    seconds: tuple[float, ...]
+    values: tuple[float, ...]
 
     @property
     def median(self) -> float:
         """The middle one."""
-        return statistics.median(self.seconds)
+        return statistics.median(self.values)
 
     @property
-    def spread(self) -> float:
-        """Distance between the quartiles, as a share of the median."""
-        low, _, high = statistics.quantiles(self.seconds, n=4) if len(self.seconds) > 1 else (self.median,) * 3
-        return (high - low) / self.median
+    def quartiles(self) -> tuple[float, float]:
+        """Half of the rounds lie between these two."""
+        if len(self.values) == 1:
+            return self.values[0], self.values[0]
+        low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
+        return low, high
+
+    def times(self, factor: float) -> Rounds:
+        """Every round's number multiplied."""
+        return Rounds(tuple(factor * value for value in self.values))
+
+    def over(self, other: Rounds) -> Rounds:
+        """Every round's number divided by the other's of that round, when the machine was as busy."""
+        return Rounds(tuple(own / its for own, its in zip(self.values, other.values, strict=True)))
+
+    def plain(self) -> dict[str, float | list[float]]:
+        """For machines."""
+        return {"median": self.median, "quartiles": list(self.quartiles)}
 
 
 def interleaved(
@@ -37,8 +55,8 @@ def interleaved(
     rounds: int,
     done: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, Times]:
-    """Run all functions in turn, ``rounds`` times, so that whatever else the machine does slows all of them alike."""
+) -> dict[str, Rounds]:
+    """Return the seconds of all functions, run in turn ``rounds`` times: whatever else the machine does slows all of them alike."""
     taken: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():
@@ -46,34 +64,46 @@ def interleaved(
             function()
             taken[name].append(clock() - start)
             done()
-    return {name: Times(tuple(seconds)) for name, seconds in taken.items()}
-
-
-def ratio(above: Times, below: Times) -> float:
-    """Median over rounds of one time over the other, round by round."""
-    return statistics.median(a / b for a, b in zip(above.seconds, below.seconds, strict=True))
+    return {name: Rounds(tuple(seconds)) for name, seconds in taken.items()}
 
 
 def operations(function: Callable[[], object]) -> int:
-    """Floating-point operations of all matrix products and convolutions in a call, backward included, by count."""
+    """Floating-point operations of all matrix products and convolutions in a call, backward included, by count.
+
+    Only this thread's: what a call leaves to other threads is not seen.
+    """
     with FlopCounterMode(display=False) as counter:
         function()
     return int(counter.get_total_flops())
 
 
-def multiply(size: int = 2048) -> Callable[[], object]:
+def multiply(size: int) -> Callable[[], object]:
     """Return a float32 matrix product of 2 * size³ operations: the yardstick of utilisation."""
     a, b = torch.rand(size, size), torch.rand(size, size)
     return lambda: a @ b
 
 
 def peak_memory(function: Callable[..., object], *arguments: Any) -> float:
-    """Peak memory in MB that a call needs beyond what a process holds that has only loaded its arguments."""
+    """Peak memory in MB that a call adds to a new process, which has imported what it needs and done nothing else."""
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(_peak, (function, arguments))
 
 
 def _peak(function: Callable[..., object], arguments: tuple[Any, ...]) -> float:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_so_far()
     function(*arguments)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return peak_so_far() - before
+
+
+def peak_so_far() -> float:
+    """Return the most memory in MB that this process has held.
+
+    Linux counts what a process held before its exec to its ru_maxrss, so that a child begins with its parent's; VmHWM begins anew.
+    """
+    known = re.search(r"VmHWM:\s*(\d+) kB", STATUS.read_text()) if STATUS.exists() else None
+    if known:
+        return int(known[1]) / 1024
+    import resource
+
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # bytes there, kB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

@@ -10,7 +10,7 @@ from typing import get_args, get_type_hints
 
 import torch
 
-from ttaps.bench.measure import interleaved, ratio
+from ttaps.bench.measure import interleaved
 from ttaps.data.sample import read_sample_train
 from ttaps.model import ModelConfig
 from ttaps.training.config import TrainConfig
@@ -30,7 +30,7 @@ def measure(filters: int, rounds: int, depth: int = 26) -> dict[str, tuple[float
     }
     steps = {name: partial(run.step, 0) for name, run in runs.items()}
     times = interleaved(steps, rounds, clock=time.process_time)  # CPU time: what else the machine does is not counted
-    return {name: (1000 * t.median / BATCH, ratio(t, times["jt+ent"])) for name, t in times.items()}
+    return {name: (1000 * t.median / BATCH, t.over(times["jt+ent"]).median) for name, t in times.items()}
 
 
 if __name__ == "__main__":
