@@ -10,6 +10,7 @@ from typing import Any
 
 from ttaps.adaptation import make_method
 from ttaps.evaluate import Experiment, Row, Store
+from ttaps.evaluate.settings import IN_PROTOCOL
 
 Traces = Mapping[str, Sequence[str]]
 """For each corruption a word per image: its letters say whether it is right (r) or wrong (w) before and after each step."""
@@ -21,9 +22,10 @@ FOG_SNOW: Traces = {
 
 
 def settings_of(method: str, **changed: Any) -> str:
-    """Return a method's settings as they are stored."""
+    """Return a method's settings as they are stored: what the protocol states is left out."""
     made: Any = make_method(method, changed)
-    return json.dumps(dataclasses.asdict(made), sort_keys=True, separators=(",", ":"))
+    stated = {name: value for name, value in dataclasses.asdict(made).items() if name not in IN_PROTOCOL}
+    return json.dumps(stated, sort_keys=True, separators=(",", ":"))
 
 
 def fill(

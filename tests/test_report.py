@@ -21,7 +21,7 @@ from ttaps.errors import DataError, TtapsError
 from ttaps.evaluate import Plan, Store, compare, merge, open_benchmark, summarise
 from ttaps.evaluate.projections import projections_file, stored_files, write_projections
 from ttaps.evaluate.statistics import wilson
-from ttaps.evaluate.summary import AVERAGE
+from ttaps.evaluate.summary import AVERAGE, Line
 from ttaps.report.curves import by_prototypes, step_lines
 from ttaps.report.figures import draw_all
 from ttaps.report.flips import find_flips, spread
@@ -32,7 +32,8 @@ from ttaps.report.projection import class_colours, principal, read_projections
 from ttaps.report.protocol import protocol
 from ttaps.report.published import published_columns
 from ttaps.report.reliability import calibrate, calibration_of
-from ttaps.report.tables import Metric, Table, make_tables
+from ttaps.report.style import METHOD_COLOURS, shade
+from ttaps.report.tables import Metric, Table, make_tables, severest
 
 OTHER: Traces = {
     "fog": ["ww", "ww", "wr", "wr", "rw", "rr", "rr", "rr", "wr", "wr"],
@@ -222,7 +223,7 @@ def test_what_is_kept_from_image_to_image_is_said(tmp_path: Path) -> None:
     fill(tmp_path, FOG_SNOW)
     fill(tmp_path, FOG_SNOW, protocol="online")
     table = only_table(tmp_path)
-    assert [shown.label for shown in table.ours] == ["TTAPS", "TTAPS (online)"]
+    assert [shown.label for shown in table.ours] == ["TTAPS (paper)", "TTAPS (online)"]
     words = "\n".join(protocol(table))
     assert "not everything is reset after an image (online)" in words
     assert "weights and optimiser are reset after every image" in words
@@ -269,6 +270,8 @@ def test_an_experiment_in_several_folders_is_one(tmp_path: Path) -> None:
         ({"lr": 0.3}, "TTAPS (lr 0.3)"),
         ({"method": "ttaps:fast", "lr": 0.3}, "TTAPS (fast, lr 0.3)"),
         ({"protocol": "online", "lr": 0.3}, "TTAPS (lr 0.3, online)"),
+        ({"method": "ttaps:reference", "protocol": "momentum leak"}, "TTAPS (reference)"),
+        ({"method": "ttaps:reference"}, "TTAPS (reference, episodic)"),
         ({"objective": "mt3", "method": "source"}, "MT3 source"),
         ({"lr": 0.3, "tau": 0.1, "epsilon": 0.1, "momentum": 0.9}, "TTAPS (epsilon 0.1, lr 0.3, …)"),
     ],
@@ -291,6 +294,39 @@ def test_columns_that_would_have_the_same_name_are_told_apart(tmp_path: Path) ->
     assert len(colours) == 2
 
 
+def test_settings_of_one_model_are_columns_of_their_own(tmp_path: Path) -> None:
+    """Each named, the default ones first; where there are several K, each says its own. One colour in shades, and markers."""
+    for prototypes in (30, 300):
+        fill(tmp_path, FOG_SNOW, prototypes=prototypes)
+    fill(tmp_path, FOG_SNOW, "ttaps:fast")
+    fill(tmp_path, FOG_SNOW, "ttaps:reference", protocol="momentum leak")
+    fill(tmp_path, FOG_SNOW, "memo", objective="baseline")
+    table = only_table(tmp_path)
+    assert [shown.label for shown in table.ours] == [
+        *("MEMO", "TTAPS (paper), K=30", "TTAPS (paper), K=300", "TTAPS (reference), K=300", "TTAPS (fast), K=300")
+    ]
+    words = protocol(table)
+    assert "ttaps, 1 step, default settings ('paper');" in words[2]
+    assert "ttaps, 1 step, settings 'reference': directions mean, momentum 0.9, weight_decay 1e-05;" in words[4]
+    assert "settings 'fast': copies 16," in words[5]
+    looks = [shown.column.look for shown in table.ours if shown.column]
+    assert len({look.colour for look in looks}) == len({(look.marker, look.dashes) for look in looks[1:]}) + 1 == 5
+    assert (looks[0].colour, looks[1].colour) == (METHOD_COLOURS["memo"], METHOD_COLOURS["ttaps"])
+
+
+def test_settings_too_long_for_a_label_are_told_apart_by_all_of_them(tmp_path: Path) -> None:
+    for steps in (1, 2):
+        fill(tmp_path, FOG_SNOW, copies=2, epsilon=0.1, momentum=0.5, steps=steps)
+    ends = [shown.label.rpartition(" ")[2] for shown in only_table(tmp_path).ours]
+    assert ends == ["1", "2"]
+
+
+def test_shades_are_mixed_with_white_and_black() -> None:
+    assert [shade("#0080ff", amount) for amount in (0, 1, -1, 0.5, -0.5)] == [
+        *("#0080ff", "#ffffff", "#000000", "#80c0ff", "#004080")
+    ]
+
+
 def test_a_name_has_one_colour_everywhere(tmp_path: Path) -> None:
     fill(tmp_path, FOG_SNOW, lr=0.3)
     fill(tmp_path, FOG_SNOW, lr=0.5)
@@ -307,9 +343,42 @@ def test_data_sets_and_severities_have_tables_of_their_own(tmp_path: Path) -> No
     fill(tmp_path, {"clean": ["rr", "wr"]}, data="mine", severity=0)
     tables = make_tables(read_runs([tmp_path]))
     assert [(table.data, table.severity, len(table.rows)) for table in tables] == [
-        *(("cifar10-c", 3, 3), ("cifar10-c", 5, 3), ("mine", 0, 1))
+        *(("cifar10-c", None, 3), ("cifar10-c", 3, 3), ("cifar10-c", 5, 3), ("mine", 0, 1))
     ]
-    assert [len(table.published) for table in tables] == [0, 8, 0]
+    assert [len(table.published) for table in tables] == [0, 0, 8, 0]
+    assert [(table.data, table.severity) for table in severest(tables)] == [("cifar10-c", 5), ("mine", 0)]
+
+
+def test_accuracy_by_severity_is_that_of_the_tables_of_each(tmp_path: Path) -> None:
+    """Its rows are their averages; its own average weighs every severity alike, for each seed."""
+    for severity, seeds in ((2, (FOG_SNOW, OTHER)), (4, (FOG_SNOW, FOG_SNOW))):
+        for seed, traces in enumerate(seeds):
+            fill(tmp_path, traces, training_seed=seed, severity=severity)
+    whole, *parts = make_tables(read_runs([tmp_path]))
+    assert whole.rows == ("severity 2", "severity 4", AVERAGE)
+    cells = whole.ours[0].cells
+    for row, part in zip(whole.rows, parts, strict=False):
+        average = part.ours[0].cells[AVERAGE]
+        assert (cells[row].value, cells[row].std) == (average.value, average.std)
+        assert cells[row].line == replace(some(average.line), corruption=row)
+    averages = [fmean(accuracy(words) for words in traces.values()) for traces in (FOG_SNOW, OTHER)]
+    by_seed = [averages[0], fmean(averages)]
+    assert cells[AVERAGE].value == pytest.approx(fmean(by_seed))
+    assert cells[AVERAGE].std == pytest.approx(stdev(by_seed))
+    assert (cells[AVERAGE].n, some(cells[AVERAGE].line).n) == ((40, 40), 80)
+    assert grids(whole)[0].title == "cifar10-c, by severity: accuracy in %"
+    lines = csv.DictReader(io.StringIO(comma_separated([whole])))
+    assert {(line["severity"], line["corruption"]) for line in lines} == {("all", row) for row in whole.rows}
+    names = [drawing.name for drawing in draw_all([whole, *parts], [tmp_path], tmp_path)[0]]
+    assert names == [
+        "cifar10-c-severities",
+        *(f"cifar10-c-4-{kind}" for kind in ("steps", "bars-ttaps", "reliability-ttaps")),
+    ]
+
+
+def some(line: Line | None) -> Line:
+    assert line is not None
+    return line
 
 
 def test_short_names_are_the_papers() -> None:

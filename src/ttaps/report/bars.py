@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ttaps.evaluate.summary import AVERAGE, Accuracy
-from ttaps.report.grids import short
+from ttaps.report.grids import short, signed
 from ttaps.report.style import COLUMN, INK, METHOD_COLOURS, new_figure, strip
 from ttaps.report.tables import Shown, Table, in_metric
 
@@ -24,7 +24,7 @@ def bars_figure(table: Table, shown: Shown) -> Any:
     for place, line in enumerate(lines):
         _bar(axes, place - BAR / 2, line.before, METHOD_COLOURS["source"], alpha=0.45)
         _bar(axes, place + BAR / 2, line.after, colour, alpha=1)
-        axes.text(102, place, f"{line.difference.points:+.1f}", fontsize=6.5, color=INK, va="center")
+        axes.text(102, place, signed(line.difference.points), fontsize=6.5, color=INK, va="center")
     axes.set_yticks(range(len(lines)), [short(line.corruption) for line in lines])
     axes.set(xlim=(0, 100), ylim=(len(lines) - 0.4, -0.6))
     if lines[-1].corruption == AVERAGE:

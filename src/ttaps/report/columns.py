@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttaps.evaluate import Experiment
-from ttaps.evaluate.settings import settings_name
+from ttaps.adaptation.settings import SETTINGS
+from ttaps.evaluate.settings import default_name, settings_name
 from ttaps.report.outcomes import Run
 from ttaps.report.published import LABELS
-from ttaps.report.style import METHOD_COLOURS, SPARE_COLOURS
+from ttaps.report.style import PLAIN, Look, look
 
 PAPER = {
     ("baseline", "source"): "baseline",
@@ -23,8 +23,7 @@ PAPER = {
     ("mt3", "mt3"): "mt3",
 }
 """Which of the paper's columns a model's objective and a method make."""
-EPISODIC = "episodic"
-LONGEST = 34  # a label with more than that has its settings in the protocol only
+LONGEST = 34  # a label with more than that has the rest of its settings in the protocol only
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +32,12 @@ class Column:
 
     label: str
     runs: tuple[Run, ...]
-    colour: str = "#000000"
+    look: Look = PLAIN
+
+    @property
+    def colour(self) -> str:
+        """Its colour in every figure."""
+        return self.look.colour
 
     @property
     def method(self) -> str:
@@ -61,24 +65,28 @@ class Column:
         """Which of the paper's columns this is."""
         return PAPER.get((self.objective, self.method))
 
+    @property
+    def settings(self) -> str:
+        """A short name of its method's settings; empty for the defaults."""
+        return settings_name(self.runs[0].experiment)
 
-def make_columns(runs: Sequence[Run], colours: dict[str, str]) -> list[Column]:
+
+def make_columns(runs: Sequence[Run], looks: dict[tuple[str, str], Look]) -> list[Column]:
     """Put runs on one data set into columns with names that differ, in the paper's order.
 
-    ``colours`` are those of a report's columns by name; new ones are added, so that a name has the same colour everywhere.
+    ``looks`` are those of a report's columns by method and name; new ones are added, so that a name looks the same everywhere.
     """
     groups: dict[str, list[Run]] = {}
     for run in _once(runs):
         groups.setdefault(repr(_without_seeds(run)), []).append(run)
-    columns = [Column(_label(part[0]), tuple(part)) for group in groups.values() for part in _replicates(group)]
-    return [replace(column, colour=_colour(column, colours)) for column in _told_apart(sorted(columns, key=_place))]
+    columns = [Column("", tuple(part)) for group in groups.values() for part in _replicates(group)]
+    return [replace(column, look=_look(column, looks)) for column in _named(sorted(columns, key=_place))]
 
 
-def _colour(column: Column, colours: dict[str, str]) -> str:
-    """Return the colour of a column's method, or a spare one if another column has it."""
-    own = METHOD_COLOURS.get(column.paper or column.method)
-    free = [colour for colour in (own, *SPARE_COLOURS) if colour and colour not in colours.values()]
-    return colours.setdefault(column.label, free[0] if free else "#444444")
+def _look(column: Column, looks: dict[tuple[str, str], Look]) -> Look:
+    method = column.paper or column.method
+    variant = sum(known == method for known, _ in looks)
+    return looks.setdefault((method, column.label), look(method, variant))
 
 
 def _once(runs: Sequence[Run]) -> list[Run]:
@@ -106,36 +114,51 @@ def _replicates(runs: Sequence[Run]) -> list[list[Run]]:
     return [list(runs)] if len(seeds) == len(models) else list(models.values())
 
 
-def _label(run: Run) -> str:
-    """Name a column as the paper does where it has one like it, else by model and method; settings that are not the default come after."""
-    name, kept = _name(str(run.facts.get("objective", "")), run.experiment), run.experiment.protocol
-    settings = ", ".join(filter(None, [settings_name(run.experiment), "" if kept == EPISODIC else kept]))
+def _named(columns: Sequence[Column]) -> list[Column]:
+    """Give columns their names: model and method, settings and K where there are several; and whatever else tells them apart."""
+    ks: dict[str, set[int | None]] = {}
+    settings: dict[str, set[str]] = {}
+    for column in columns:
+        ks.setdefault(column.objective, set()).add(column.prototypes)
+        settings.setdefault(_name(column), set()).add(column.settings)
+    found = []
+    for column in columns:
+        several = len(settings[_name(column)]) > 1
+        chosen = column.settings or (default_name(column.method) if several else "")
+        k = f", K={column.prototypes}" if len(ks[column.objective]) > 1 else ""
+        found.append(replace(column, label=_label(_name(column), chosen, k)))
+    return _told_apart(found)
+
+
+def _label(name: str, settings: str, k: str) -> str:
     if len(name) + len(settings) > LONGEST:
         settings = f"{settings[: LONGEST - len(name)].rsplit(',', 1)[0]}, …"
-    return f"{name} ({settings})" if settings else name
+    return f"{name} ({settings}){k}" if settings else f"{name}{k}"
 
 
-def _name(objective: str, experiment: Experiment) -> str:
-    method = experiment.method
-    if (objective, method) in PAPER:
-        return LABELS[PAPER[objective, method]]
-    model = LABELS.get(objective, objective) or experiment.model
+def _name(column: Column) -> str:
+    """Name a column as the paper does where it has one like it, else by model and method."""
+    objective, method = column.objective, column.method
+    if column.paper:
+        return LABELS[column.paper]
+    model = LABELS.get(objective, objective) or column.runs[0].experiment.model
     if method != "source":
         return f"{model} {method.upper()}"
     return f"{model} source" if (objective, objective) in PAPER else model  # TTT is the method, too
 
 
-def _place(column: Column) -> tuple[int, str, int, str]:
-    """Order columns as the paper does and others after them, by name, K and model."""
-    order = list(LABELS)
+def _place(column: Column) -> tuple[int, str, int, str, int, str]:
+    """Order columns as the paper does and others after them, by name, settings (the default ones first), K and model."""
+    order, named = list(LABELS), ["", *SETTINGS.get(column.method, {})]
     place = order.index(column.paper) if column.paper else len(order)
-    return place, column.label, column.prototypes or 0, column.runs[0].experiment.model
+    known = named.index(column.settings) if column.settings in named else len(named)
+    return place, _name(column), known, column.settings, column.prototypes or 0, column.runs[0].experiment.model
 
 
 def _told_apart(columns: Sequence[Column]) -> list[Column]:
-    """Add to labels that are the same what tells them apart: K, the model's name, or its fingerprint."""
+    """Add to labels that are the same what tells them apart: all settings, the model's name, or its fingerprint."""
     extras: tuple[Callable[[Column], str], ...] = (
-        lambda column: f"K={column.prototypes}",
+        lambda column: column.settings,
         lambda column: column.runs[0].experiment.model,
         lambda column: f"{column.runs[0].experiment.model} {column.runs[0].experiment.fingerprint[:6]}",
     )

@@ -1,20 +1,61 @@
-"""Accuracy against gradient steps: the paper's figure 3, with its uncertainty."""
+"""Lines with their uncertainty: accuracy against gradient steps (the paper's figure 3), and against severity."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ttaps.evaluate.summary import Line, measure
+from ttaps.evaluate.summary import AVERAGE, Line, measure
 from ttaps.report.columns import Column
 from ttaps.report.pairs import before_after, right_after
-from ttaps.report.style import COLUMN, FAINT, INK, new_figure, strip
-from ttaps.report.tables import Table
+from ttaps.report.style import COLUMN, FAINT, INK, Look, new_figure, strip
+from ttaps.report.tables import SEVERITY, Table, in_metric
 
-DASHES = ("-", "--", ":", "-.")
+MANY = 4  # lines: with more of them bands hide each other, and only the last point has its interval
 
 
-def step_lines(column: Column, severity: int) -> list[Line]:
+@dataclass(frozen=True)
+class Series:
+    """A line: where its points are, and a line of a table at each."""
+
+    label: str
+    look: Look
+    places: tuple[int, ...]
+    lines: tuple[Line, ...]
+    adapts: bool = True
+    """Whether it has a before and an after."""
+
+
+def steps_figure(table: Table, columns: Sequence[Column], labels: Sequence[str]) -> Any:
+    """Draw accuracy over gradient steps, and its paired change since step 0."""
+    found = []
+    for column, label in zip(columns, labels, strict=True):
+        first, *others = step_lines(column, table.severity)
+        nothing = replace(
+            first, difference=replace(first.difference, low=0.0, high=0.0)
+        )  # before the first step, for sure
+        found.append(Series(label, column.look, tuple(range(len(others) + 1)), (nothing, *others)))
+    most = max(column.steps for column in columns)
+    return lines_figure(found, "gradient steps", range(0, most + 1, max(1, most // 10)))
+
+
+def severity_figure(table: Table) -> Any:
+    """Draw accuracy at each severity of a table by severity, and its paired change; of very many columns those that adapt."""
+    found = []
+    for shown in table.adapting if len(table.ours) > 2 * MANY and table.adapting else table.ours:
+        lines = {
+            int(row.removeprefix(SEVERITY)): in_metric(cell.line, table.metric)  # an error of an error is an accuracy
+            for row, cell in shown.cells.items()
+            if cell.line and row != AVERAGE
+        }
+        if shown.column:
+            adapts = shown.column.steps > 0
+            found.append(Series(shown.label, shown.column.look, tuple(lines), tuple(lines.values()), adapts))
+    return lines_figure(found, "severity", sorted({place for series in found for place in series.places}))
+
+
+def step_lines(column: Column, severity: int | None) -> list[Line]:
     """Return, for every step from 0 on, the accuracy before adaptation and after that step, averaged over corruptions."""
     pairs, right = before_after(column, severity), right_after(column, severity)
     lines = []
@@ -24,31 +65,33 @@ def step_lines(column: Column, severity: int) -> list[Line]:
     return lines
 
 
-def steps_figure(table: Table, columns: Sequence[Column], labels: Sequence[str], dashes: Sequence[str] = ()) -> Any:
-    """Draw accuracy over steps above, and below it the paired change since step 0; bands are 95 % intervals.
+def lines_figure(series: Sequence[Series], words: str, ticks: Sequence[int]) -> Any:
+    """Draw accuracies above, and below them what adaptation changed, paired; bands are 95 % intervals.
 
     The change has the narrower band: most images keep their label, and only those that do not can make a difference.
     """
-    figure = new_figure(COLUMN, 3.5)
-    above = figure.add_axes((0.15, 0.53, 0.82, 0.38))
-    below = figure.add_axes((0.15, 0.12, 0.82, 0.33), sharex=above)
-    for place, (column, label) in enumerate(zip(columns, labels, strict=True)):
-        style = {"color": column.colour, "linestyle": dashes[place] if dashes else "-", "label": label}
-        lines = step_lines(column, table.severity)
-        _band(above, [(line.after.percent, line.after.low, line.after.high) for line in lines], style)
-        change = [(line.difference.points, line.difference.low, line.difference.high) for line in lines]
-        _band(below, [(0.0, 0.0, 0.0), *change[1:]], style)
+    legend = 0.145 * -(-len(series) // 2) + 0.05  # inches, two labels in a row
+    height = 3.25 + legend
+    figure = new_figure(COLUMN, height)
+    above = figure.add_axes((0.15, 1.85 / height, 0.82, 1.35 / height))
+    below = figure.add_axes((0.15, 0.42 / height, 0.82, 1.2 / height), sharex=above)
+    for number, one in enumerate(series):
+        aside = number / len(series) if len(series) > MANY else None
+        _line(above, one, [(line.after.percent, line.after.low, line.after.high) for line in one.lines], aside)
+        changes = [line.difference for line in one.lines]
+        if one.adapts:
+            _line(below, one, [(d.points, d.low, d.high) for d in changes], aside)
     below.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
+    below.set_xticks(ticks)
     above.set_ylabel("accuracy, %", fontsize=7, color=INK)
-    below.set_ylabel("change since step 0, points", fontsize=7, color=INK)
-    below.set_xlabel("gradient steps", fontsize=7, color=INK)
-    most = max(column.steps for column in columns)
-    below.set_xticks(range(0, most + 1, max(1, most // 10)))
+    below.set_ylabel("change, points", fontsize=7, color=INK)
+    below.set_xlabel(words, fontsize=7, color=INK)
     for axes in (above, below):
         axes.grid(axis="y", color="#e8e8e8", linewidth=0.6)
+        axes.set_axisbelow(True)
         strip(axes)
     above.tick_params(labelbottom=False)
-    above.legend(fontsize=6.5, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+    above.legend(fontsize=6.2, frameon=False, loc="lower left", bbox_to_anchor=(-0.1, 1), ncols=2, borderaxespad=0.2)
     return figure
 
 
@@ -65,8 +108,14 @@ def by_prototypes(columns: Sequence[Column]) -> list[list[Column]]:
     return [sorted(group, key=lambda column: column.prototypes or 0) for group in several]
 
 
-def _band(axes: Any, values: Sequence[tuple[float, float, float]], style: dict[str, Any]) -> None:
+def _line(axes: Any, series: Series, values: Sequence[tuple[float, float, float]], aside: float | None) -> None:
+    """Draw a line with its band; or, where ``aside`` is given, with the interval of its last point only, that far beside it."""
     middle, low, high = zip(*values, strict=True)
-    steps = range(len(values))
-    axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0)
-    axes.plot(steps, middle, linewidth=1.4, marker="o", markersize=2.2, **style)
+    look, last = series.look, series.places[-1]
+    if aside is None:
+        axes.fill_between(series.places, low, high, color=look.colour, alpha=0.15, linewidth=0)
+    else:
+        x = last + max(last, 4) * (0.02 + 0.08 * aside)
+        axes.plot([x, x], [low[-1], high[-1]], color=look.colour, linewidth=1.1, solid_capstyle="butt")
+    style = {"color": look.colour, "linestyle": look.dashes, "marker": look.marker}
+    axes.plot(series.places, middle, linewidth=1.3, markersize=2.6, label=series.label, **style)

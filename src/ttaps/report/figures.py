@@ -10,13 +10,13 @@ from typing import Any
 
 from ttaps.errors import DataError
 from ttaps.report.bars import bars_figure
-from ttaps.report.curves import DASHES, by_prototypes, steps_figure
+from ttaps.report.curves import by_prototypes, severity_figure, steps_figure
 from ttaps.report.flips import find_flips, flips_figure
 from ttaps.report.grids import place_of
 from ttaps.report.projection import projection_files, projection_map
 from ttaps.report.reliability import reliability_figure
 from ttaps.report.style import save_figure
-from ttaps.report.tables import Shown, Table
+from ttaps.report.tables import Shown, Table, severest
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +33,16 @@ class Drawing:
 def draw_all(
     tables: Sequence[Table], folders: Sequence[Path], root: Path | None = None
 ) -> tuple[list[Drawing], list[str]]:
-    """Return all figures of some tables, and a word about each that could not be drawn."""
+    """Return all figures of some tables, and a word about each that could not be drawn.
+
+    Of several severities the highest is drawn in detail, and accuracy against severity.
+    """
     drawings: list[Drawing] = []
     notes: list[str] = []
     for table in tables:
+        if table.severity is None:
+            drawings.append(_by_severity(table))
+    for table in severest(tables):
         if not table.adapting:
             notes.append(f"No figures of {place_of(table)}: nothing was adapted there.")
             continue
@@ -60,20 +66,27 @@ def file_name(*parts: str) -> str:
     return re.sub(r"[^a-z0-9.+]+", "-", "-".join(parts).lower()).strip("-.")
 
 
+def _by_severity(table: Table) -> Drawing:
+    caption = (
+        f"{table.data}: accuracy at each severity, averaged over corruptions (above), and what adaptation changed, paired (below); "
+        "bands (lines on the right, where there are many methods) are 95 % intervals over images."
+    )
+    return Drawing(file_name(table.data, "severities"), caption, severity_figure(table), table)
+
+
 def _of_table(table: Table) -> Iterator[Drawing]:
     columns = [shown.column for shown in table.adapting if shown.column]
     where, prefix = place_of(table), _prefix(table)
     caption = (
         f"{where}: accuracy against gradient steps, averaged over corruptions (above), and its paired change since step 0 (below); "
-        "bands are 95 % intervals over images."
+        "bands (lines on the right, where there are many methods) are 95 % intervals over images."
     )
     figure = steps_figure(table, columns, [column.label for column in columns])
     yield Drawing(file_name(prefix, "steps"), caption, figure, table)
     for group in by_prototypes(columns):
         name = group[0].label.partition(", K=")[0]
-        dashes = [DASHES[place % len(DASHES)] for place in range(len(group))]
         words = f"{where}: {name} with different numbers K of prototypes; lines and bands as in the figure before."
-        figure = steps_figure(table, group, [f"K={column.prototypes}" for column in group], dashes)
+        figure = steps_figure(table, group, [f"K={column.prototypes}" for column in group])
         yield Drawing(file_name(prefix, "steps-k", name), words, figure, table)
 
 
@@ -95,7 +108,7 @@ def _flips(table: Table, shown: Shown, root: Path | None, notes: list[str]) -> I
     if shown.column is None:
         return
     where = place_of(table)
-    flips, problem = find_flips(shown.column.runs[0], table.severity, root)
+    flips, problem = find_flips(shown.column.runs[0], table.severity or 0, root)
     if problem:
         notes.append(f"No pictures of {shown.label} on {where}: {problem}.")
         return

@@ -105,7 +105,8 @@ def comma_separated(tables: Sequence[Table]) -> str:
     writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n", restval="")
     writer.writeheader()
     for table in tables:
-        common = {"data": table.data, "severity": table.severity, "metric": table.metric}
+        severity = "all" if table.severity is None else table.severity
+        common = {"data": table.data, "severity": severity, "metric": table.metric}
         writer.writerows({**common, **line} for line in _lines(table))
     return buffer.getvalue()
 

@@ -77,14 +77,15 @@ def interval_grid(table: Table) -> Grid:
 
 def change_grid(table: Table, shown: Shown) -> Grid:
     """Return what adaptation changed: before, after, and a paired test of the difference."""
-    n = "n" if shown.column is None or len(shown.column.runs) == 1 else "n, all seeds"
-    head = ("", n, "before", "95 %", "after", "95 %", "difference", "95 %", "fixed", "broken", "p")
+    head = ("", _n(shown), "before", "95 %", "after", "95 %", "difference", "95 %", "fixed", "broken", "p")
     rows = []
     for row in table.rows:
         cell = shown.cells.get(row)
         if cell and cell.line:
             line = cell.line
-            rows.append((short(row), str(line.n), *_pair(line.before), *_pair(line.after), *_change(line.difference)))
+            rows.append(
+                (short(row), str(line.n), *_pair(line.before), *_pair(line.after), *change_words(line.difference))
+            )
     return Grid(
         f"{shown.label}: {table.metric} before and after adaptation, in %",
         head,
@@ -94,29 +95,37 @@ def change_grid(table: Table, shown: Shown) -> Grid:
 
 
 def comparison_grid(table: Table) -> Grid:
-    """Return the paired difference between every two of our columns, over all corruptions that both have."""
-    head = ("from → to", "n, all seeds", "difference", "95 %", "fixed", "broken", "p")
+    """Return the paired difference between every two of our columns, over all rows that both have."""
+    head = ("from → to", _n(*table.ours), "difference", "95 %", "fixed", "broken", "p")
     rows = tuple(
-        (f"{pair.first} → {pair.second}", str(pair.lines[-1].n), *_change(pair.lines[-1].difference))
+        (f"{pair.first} → {pair.second}", str(pair.lines[-1].n), *change_words(pair.lines[-1].difference))
         for pair in table.comparisons
     )
-    over = "averaged over corruptions, " if AVERAGE in table.rows else ""
+    over = f"averaged over {'corruptions' if table.severity else 'severities'}, " if AVERAGE in table.rows else ""
     return Grid(f"Differences between columns: {table.metric}, {over}on the images both have, in points", head, rows)
 
 
 def heading(table: Table) -> str:
     """Name a table."""
-    return f"{place_of(table)}: {table.metric} in %"
+    by = f"{table.data}, by severity" if table.severity is None else place_of(table)
+    return f"{by}: {table.metric} in %"
 
 
 def place_of(table: Table) -> str:
     """Name the images of a table."""
+    if table.severity is None:
+        return f"{table.data}, all severities"
     return f"{table.data}, severity {table.severity}" if table.severity else table.data
 
 
 def short(row: str) -> str:
     """Return the paper's short name of a corruption."""
     return SHORT.get(row, row)
+
+
+def _n(*columns: Shown) -> str:
+    """Say what is counted: images, and where a column has several seeds, those of all."""
+    return "n, all seeds" if any(shown.column and len(shown.column.runs) > 1 for shown in columns) else "n"
 
 
 def _text(shown: Shown, row: str, table: Table) -> str:
@@ -143,9 +152,12 @@ def _pair(accuracy: Accuracy) -> tuple[str, str]:
     return f"{accuracy.percent:.1f}", f"{accuracy.low:.1f}-{accuracy.high:.1f}"
 
 
-def _change(difference: Difference) -> tuple[str, ...]:
-    low, points, high = (
-        f"{round(number, 1) + 0.0:+.1f}" for number in (difference.low, difference.points, difference.high)
-    )  # no -0.0
-    interval = f"{low} to {high}"
-    return points, interval, str(difference.fixed), str(difference.broken), f"{difference.p:.2g}"
+def signed(number: float) -> str:
+    """Return a difference with its sign; what rounds to nothing is +0.0, never -0.0."""
+    return f"{round(number, 1) + 0.0:+.1f}"
+
+
+def change_words(difference: Difference) -> tuple[str, ...]:
+    """Return a difference, its interval, how many labels were fixed and broken, and p."""
+    interval = f"{signed(difference.low)} to {signed(difference.high)}"
+    return signed(difference.points), interval, str(difference.fixed), str(difference.broken), f"{difference.p:.2g}"

@@ -26,7 +26,7 @@ class Run:
     facts: dict[str, Any]
     """What is known about the model: objective, seed, network; empty for results of older versions."""
     rows: Outcomes
-    """A record for each image under each corruption, see :func:`record`."""
+    """A record for each image under each corruption, see :func:`record`, in the order of corruption, severity and image."""
 
     @property
     def steps(self) -> int:

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from ttaps import __version__
+from ttaps.evaluate.summary import Line
 from ttaps.report.figures import Drawing
 from ttaps.report.formats import html_table
-from ttaps.report.grids import grids, place_of
+from ttaps.report.grids import Grid, change_words, grids, place_of
 from ttaps.report.style import png_bytes
-from ttaps.report.tables import Shown, Table
+from ttaps.report.tables import Table, severest
 
 SURE = 0.05
+SHORT = ("", "before", "after", "points", "95 %", "put right", "put wrong", "p", "")
 
 
 def page(tables: Sequence[Table], drawings: Sequence[Drawing], notes: Sequence[str]) -> str:
@@ -24,9 +26,9 @@ def page(tables: Sequence[Table], drawings: Sequence[Drawing], notes: Sequence[s
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="soft">Made by ttaps {__version__} from stored results, image by image.</p>',
-        _short(tables),
-        *(_section(table, [drawing for drawing in drawings if drawing.table is table]) for table in tables),
-        _figures([drawing for drawing in drawings if drawing.table is None]),
+        *map(_short, severest(tables)),
+        *(_data_set(tables, table, drawings) for table in severest(tables)),
+        _figures([drawing for drawing in drawings if drawing.table is None], "h2"),
         _listed("What is not shown", notes),
     ]
     body = "\n".join(filter(None, parts))
@@ -37,28 +39,35 @@ def page(tables: Sequence[Table], drawings: Sequence[Drawing], notes: Sequence[s
     )
 
 
-def verdict(table: Table, shown: Shown) -> str:
-    """Say in a sentence what adaptation changed, and whether chance explains it."""
-    cell = shown.cells[table.rows[-1]] if table.rows[-1] in shown.cells else next(iter(shown.cells.values()))
-    if cell.line is None:
+def _short(table: Table) -> str:
+    """Return in a few lines what adaptation changed, and whether chance explains it."""
+    lines = [(shown.label, shown.cells.get(table.rows[-1])) for shown in table.adapting]
+    rows = tuple(_verdict(label, cell.line) for label, cell in lines if cell and cell.line)
+    if not rows:
         return ""
-    before, after, d = cell.line.before.percent, cell.line.after.percent, cell.line.difference
+    over = ", averaged over corruptions" if len(table.rows) > 1 else ""
+    title = f"In short: {table.metric} in % on {place_of(table)}{over}, before and after adaptation"
+    return f'<div class="short wide">\n<h2>{html.escape(title)}</h2>\n{html_table(Grid(title, SHORT, rows))}\n</div>'
+
+
+def _verdict(label: str, line: Line) -> tuple[str, ...]:
+    d = line.difference
     sure = d.p < SURE and (
         d.low > 0 or d.high < 0
     )  # the test counts pictures, the interval weighs them: both must agree
     real = "more than chance explains" if sure else "no more than chance explains"
-    return (
-        f"{shown.label} on {place_of(table)}: {table.metric} {before:.1f} → {after:.1f} %, {d.points:+.1f} points "
-        f"(95 % interval {d.low:+.1f} to {d.high:+.1f}, p = {d.p:.2g}); {d.fixed} labels put right, {d.broken} put wrong: {real}."
-    )
+    before, after = (f"{accuracy.percent:.1f}" for accuracy in (line.before, line.after))
+    return label, before, after, *change_words(d), real
 
 
-def _short(tables: Sequence[Table]) -> str:
-    sentences = [verdict(table, shown) for table in tables for shown in table.adapting]
-    if not sentences:
-        return ""
-    lines = "\n".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
-    return f'<ul class="short">\n{lines}\n</ul>'
+def _data_set(tables: Sequence[Table], severe: Table, drawings: Sequence[Drawing]) -> str:
+    """Return all tables of a data set: by severity, then the severest, then the others folded up."""
+    own = [table for table in tables if (table.data, table.digest) == (severe.data, severe.digest)]
+    shown = [_section(table, drawings) for table in own if table.severity is None or table is severe]
+    folded = [_section(table, drawings) for table in own if table.severity is not None and table is not severe]
+    others = "\n".join(folded)
+    fold = f"<details>\n<summary>Tables of the other severities</summary>\n{others}\n</details>" if folded else ""
+    return "\n".join(filter(None, [*shown, fold]))
 
 
 def _section(table: Table, drawings: Sequence[Drawing]) -> str:
@@ -68,15 +77,17 @@ def _section(table: Table, drawings: Sequence[Drawing]) -> str:
     details = "\n".join(
         f'<h3>{html.escape(grid.title)}</h3>\n<div class="wide">\n{html_table(grid)}\n</div>' for grid in others
     )
-    bold = '<p class="soft">The best of ours and the best of the published numbers in bold.</p>' if first.bold else ""
+    best = "The best of ours and the best of the published numbers" if table.published else "The best of every row"
+    bold = f'<p class="soft">{best} in bold.</p>' if first.bold else ""
+    figures = _figures([drawing for drawing in drawings if drawing.table is table])
     return (
         f'<h2>{html.escape(first.title)}</h2>\n{bold}\n<div class="wide">\n{html_table(first)}\n</div>\n'
-        f'<h3>Protocol</h3>\n<ul class="protocol">\n{protocol}\n</ul>\n{_figures(drawings)}\n'
-        f"<details open>\n<summary>Intervals and paired tests</summary>\n{details}\n</details>"
+        f'<h3>Protocol</h3>\n<ul class="protocol">\n{protocol}\n</ul>\n{figures}\n'
+        f"<details>\n<summary>Intervals and paired tests</summary>\n{details}\n</details>"
     )
 
 
-def _figures(drawings: Sequence[Drawing]) -> str:
+def _figures(drawings: Sequence[Drawing], level: str = "h3") -> str:
     if not drawings:
         return ""
     shown = []
@@ -87,7 +98,7 @@ def _figures(drawings: Sequence[Drawing]) -> str:
             f'<figure>\n<img src="data:image/png;base64,{picture}" alt="{caption}">\n<figcaption>{caption}</figcaption>\n</figure>'
         )
     joined = "\n".join(shown)
-    return f'<h3>Figures</h3>\n<div class="figures">\n{joined}\n</div>'
+    return f'<{level}>Figures</{level}>\n<div class="figures">\n{joined}\n</div>'
 
 
 def _listed(title: str, notes: Sequence[str]) -> str:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ttaps.evaluate.settings import changed_settings
+from ttaps.adaptation.settings import SETTINGS
+from ttaps.evaluate.settings import EPISODIC, changed_settings, default_name
 from ttaps.evaluate.summary import AVERAGE
-from ttaps.report.columns import EPISODIC, Column
+from ttaps.report.columns import Column
 from ttaps.report.published import CORRECTION, SETS
 from ttaps.report.tables import Shown, Table
 
 
 def protocol(table: Table) -> list[str]:
-    """Return a table's protocol: what every column was measured with, and how to read the numbers."""
+    """Return a table's protocol: what every column was measured with, and how to read the numbers.
+
+    That by severity has only what is its own: the tables of each severity follow it.
+    """
     lines = [_measured(table)]
+    if table.severity is None:
+        return [*lines, *_warnings(table)]
     lines += [f"{shown.label}: {column_protocol(shown, table)}" for shown in table.ours]
     lines += _warnings(table)
     lines.append(
@@ -57,25 +63,41 @@ def method_words(column: Column) -> str:
     if not column.steps:
         return f"{column.method}: no adaptation"
     experiment = column.runs[0].experiment
-    changed = ", ".join(f"{name} {value}" for name, value in changed_settings(experiment).items())
     kept = f"not everything is reset after an image ({experiment.protocol}): the order of images counts"
     reset = "weights and optimiser are reset after every image" if experiment.protocol == EPISODIC else kept
     steps = f"{column.steps} step{'s' if column.steps > 1 else ''}"
     seconds = sum(float(run.rows["seconds"].mean()) for run in column.runs) / len(column.runs)
-    return f"{column.method}, {steps}, {changed or 'default settings'}; {reset}; {seconds:.2g} s per image"
+    return f"{column.method}, {steps}, {settings_words(column)}; {reset}; {seconds:.2g} s per image"
+
+
+def settings_words(column: Column) -> str:
+    """Say which settings a column's method has: the name they go by, and all that is not default."""
+    experiment = column.runs[0].experiment
+    changed = ", ".join(f"{name} {value}" for name, value in changed_settings(experiment).items())
+    if not changed:
+        name = default_name(column.method)
+        return f"default settings ('{name}')" if name else "default settings"
+    name = column.settings.partition(",")[0]
+    return f"settings '{name}': {changed}" if name in SETTINGS.get(column.method, {}) else changed
 
 
 def images_words(shown: Shown, table: Table) -> str:
     """Say how many images a column has per corruption."""
     counts = [count for row, cell in shown.cells.items() if row != AVERAGE for count in cell.n or ()]
     low, high = min(counts), max(counts)
-    each = " under each corruption" if len(table.rows) > 1 else ""
-    return f"n = {low}{each}" if low == high else f"n = {low} to {high} under a corruption"
+    each = " at each severity" if table.severity is None else " under each corruption" if len(table.rows) > 1 else ""
+    return f"n = {low if low == high else f'{low} to {high}'}{each}"
 
 
 def _measured(table: Table) -> str:
-    count = len([row for row in table.rows if row != AVERAGE])
-    corrupted = f" at severity {table.severity}, {count} corruption{'s' * (count != 1)}" if table.severity else ""
+    count = len(table.corruptions)
+    words = f"{count} corruption{'s' * (count != 1)}"
+    if table.severity is None:
+        return (
+            f"{table.metric.capitalize()} in % on {table.data} (labels {table.digest}), averaged over {words} at each "
+            "severity, after the last step. What each column is measured with stands below the tables of each severity."
+        )
+    corrupted = f" at severity {table.severity}, {words}" if table.severity else ""
     return f"{table.metric.capitalize()} in % on {table.data}{corrupted} (labels {table.digest}), after the last step."
 
 
@@ -88,11 +110,10 @@ def _warnings(table: Table) -> list[str]:
         found.append(
             "Not finished: numbers of images differ; differences between columns use only the images that both have."
         )
+    what = "severities" if table.severity is None else "corruptions"
     partial = [shown.label for shown in table.ours if not shown.complete(table.rows)]
     if partial:
-        found.append(
-            f"* {', '.join(partial)}: some corruptions are missing, and the average is over those that are there."
-        )
+        found.append(f"* {', '.join(partial)}: some {what} are missing, and the average is over those that are there.")
     return found
 
 

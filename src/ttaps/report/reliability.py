@@ -41,31 +41,34 @@ def calibrate(confidence: NDArray[np.float32], right: NDArray[np.bool_], bins: i
     return Calibration(means[0], means[1], count)
 
 
-def calibration_of(column: Column, severity: int, end: int) -> Calibration:
+def calibration_of(column: Column, severity: int | None, end: int) -> Calibration:
     """Return a column's calibration before adaptation (end 0) or after it (end -1), all corruptions and seeds together."""
     rows = [select(run.rows, severity) for run in column.runs]
     confidence = np.concatenate([part["confidence"][:, end] for part in rows])
     return calibrate(confidence, np.concatenate([part["right"][:, end] for part in rows]))
 
 
-def reliability_figure(column: Column, severity: int) -> Any:
+def reliability_figure(column: Column, severity: int | None) -> Any:
     """Draw accuracy against confidence before and after adaptation, with the share of images in each bin below."""
     figure = new_figure(COLUMN, 2.45)
     for place, (words, end, colour) in enumerate(
         (("before", 0, METHOD_COLOURS["source"]), ("after", -1, column.colour))
     ):
         found = calibration_of(column, severity, end)
-        left = 0.13 + 0.46 * place
-        above = figure.add_axes((left, 0.38, 0.385, 0.5))
-        below = figure.add_axes((left, 0.17, 0.385, 0.15))
+        left = 0.13 + 0.44 * place
+        above = figure.add_axes((left, 0.38, 0.39, 0.5))
+        below = figure.add_axes((left, 0.17, 0.39, 0.15))
         _diagram(above, found, colour)
         above.set_title(f"{words}: ECE {found.ece:.1f} %", fontsize=7.5, color=INK, pad=3)
         centres = (np.arange(BINS) + 0.5) / BINS
         below.bar(centres, found.count / found.count.sum(), width=0.9 / BINS, color=colour)
-        below.set(xlim=(0, 1), xticks=(0, 0.5, 1), yticks=())
+        below.set(xlim=(0, 1), yticks=())
+        below.set_xticks((0, 0.5, 1), ("0", "0.5", "1"))
         below.set_xlabel("confidence", fontsize=7, color=INK, labelpad=1)
         strip(below, keep=("bottom",))
-        if not place:
+        if place:
+            above.tick_params(labelleft=False)
+        else:
             above.set_ylabel("accuracy", fontsize=7, color=INK, labelpad=1)
             below.set_ylabel("images", fontsize=7, color=INK, labelpad=10)
     return figure
@@ -76,6 +79,7 @@ def _diagram(axes: Any, found: Calibration, colour: str) -> None:
     axes.bar(centres, np.nan_to_num(found.accuracy), width=0.9 / BINS, color=colour, alpha=0.75, linewidth=0)
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle="--")
     axes.plot(found.confidence, found.accuracy, linestyle="", marker="_", markersize=4, color=INK)
-    axes.set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+    axes.set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 0.5, 1))
+    axes.set_yticks((0, 0.5, 1), ("0", "0.5", "1"))
     axes.tick_params(labelbottom=False)
     strip(axes)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ttaps.errors import MissingExtra, UsageError
 from ttaps.files import replacing
+from ttaps.keys import key
 
 FORMATS = ("png", "pdf", "svg")
 DPI = 160
@@ -29,13 +31,41 @@ METHOD_COLOURS = {
     "jt+tta": "#8c6bb1",
     "jt+ent": "#4d4d4d",
 }
-SPARE_COLOURS = ("#b2182b", "#1b7837", "#5ab4ac", "#dfc27d", "#c51b7d", "#35978f", "#bf812d", "#542788")
+SPARE_COLOURS = ("#b2182b", "#1b7837", "#5ab4ac", "#c51b7d", "#542788")
+SHADES = (0.0, -0.4, 0.35, -0.65, 0.6)  # towards black, or towards white
+MARKERS, DASHES = ("o", "s", "^", "D", "v", "P", "X"), ("-", "--", ":", "-.")
 CLASS_COLOURS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"),
     *("#56b4e9", "#8c6bb1", "#a6761d", "#666666", "#000000"),
 )
 RIGHT, WRONG = "#1a7f37", "#c62828"
 INK, FAINT = "#222222", "#8a8a8a"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a column of a table is drawn, in every figure."""
+
+    colour: str = "#000000"
+    marker: str = MARKERS[0]
+    dashes: str = DASHES[0]
+
+
+PLAIN = Look()
+
+
+def look(method: str, variant: int) -> Look:
+    """Return the look of a method: its colour, and for each further variant (other settings, another K) a shade, a marker and dashes."""
+    base = METHOD_COLOURS.get(method) or SPARE_COLOURS[key(method) % len(SPARE_COLOURS)]
+    colour = shade(base, SHADES[variant % len(SHADES)])
+    return Look(colour, MARKERS[variant % len(MARKERS)], DASHES[variant % len(DASHES)])
+
+
+def shade(colour: str, amount: float) -> str:
+    """Return a colour mixed with white (amount up to 1) or black (down to -1)."""
+    end = 255 if amount > 0 else 0
+    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (end - part) * abs(amount)):02x}" for part in parts)
 
 
 def check_figure(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The paper's Tables III and IV from outcomes: corruptions as rows, methods as columns, and how sure each number is."""
+"""The paper's Tables III and IV from outcomes: corruptions (or severities) as rows, methods as columns, and how sure each number is."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from ttaps.evaluate.statistics import mean_std
 from ttaps.evaluate.summary import AVERAGE, ORDER, Accuracy, Difference, Line, measure
 from ttaps.report.columns import Column, make_columns
 from ttaps.report.outcomes import Run
-from ttaps.report.pairs import before_after, select, versus
+from ttaps.report.pairs import before_after, conditions, select, versus
 from ttaps.report.published import LABELS, Published, published_columns
+from ttaps.report.style import Look
 
 Metric = Literal["accuracy", "error"]
+SEVERITY = "severity "
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A column with its numbers by corruption; one that was not evaluated is missing."""
+    """A column with its numbers by row; what was not evaluated is missing."""
 
     label: str
     cells: dict[str, Cell]
@@ -43,7 +45,7 @@ class Shown:
     """None if it is published."""
 
     def complete(self, rows: Sequence[str]) -> bool:
-        """Say whether all corruptions are there, so that the average means what it says."""
+        """Say whether all rows are there, so that the average means what it says."""
         return all(row in self.cells for row in rows)
 
 
@@ -54,19 +56,20 @@ class Comparison:
     first: str
     second: str
     lines: tuple[Line, ...]
-    """Of each corruption that both have; the average is last."""
+    """Of each row that both have; the average is last."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """All numbers on one data set at one severity."""
+    """All numbers on one data set, at one severity by corruption or at all severities by severity."""
 
     data: str
     digest: str
-    severity: int
+    severity: int | None
+    """None for all; 0 for images that are not corrupted."""
     metric: Metric
     rows: tuple[str, ...]
-    """Corruptions in the paper's order; the average is last where there are several."""
+    """Corruptions in the paper's order, or severities; the average is last where there are several."""
     ours: tuple[Shown, ...]
     published: tuple[Shown, ...]
     comparisons: tuple[Comparison, ...]
@@ -76,34 +79,63 @@ class Table:
         """Our columns that take gradient steps, and so have a before and an after."""
         return [shown for shown in self.ours if shown.column and shown.column.steps]
 
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """All corruptions that any of our columns has, in the paper's order."""
+        return corruptions_of([shown.column for shown in self.ours if shown.column], self.severity)
+
 
 def make_tables(runs: Sequence[Run], metric: Metric = "accuracy", published: bool = True) -> list[Table]:
-    """Return a table for each data set and severity."""
+    """Return a table for each data set and severity; where there are several severities, one by severity comes first."""
     sets: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         sets.setdefault((run.experiment.data, run.experiment.digest), []).append(run)
     found: list[Table] = []
-    colours: dict[str, str] = {}
+    looks: dict[tuple[str, str], Look] = {}
     for (data, digest), group in sets.items():
-        columns = make_columns(group, colours)
+        columns = make_columns(group, looks)
         severities = sorted({int(s) for run in group for s in np.unique(run.rows["severity"])})
-        found += [_table(data, digest, severity, columns, metric, published) for severity in severities]
+        wanted = [None, *severities] if len(severities) > 1 else severities
+        found += [_table(data, digest, severity, columns, metric, published) for severity in wanted]
     return found
 
 
-def _table(data: str, digest: str, severity: int, columns: Sequence[Column], metric: Metric, published: bool) -> Table:
+def severest(tables: Sequence[Table]) -> list[Table]:
+    """Return each data set's table of the highest severity, which is the paper's: the one to look at first, and in detail."""
+    return list({(table.data, table.digest): table for table in tables}.values())
+
+
+def _table(
+    data: str, digest: str, severity: int | None, columns: Sequence[Column], metric: Metric, published: bool
+) -> Table:
     columns = [column for column in columns if any(len(select(run.rows, severity)) for run in column.runs)]
-    corruptions = corruptions_of(columns, severity)
-    rows = (*corruptions, AVERAGE) if len(corruptions) > 1 else corruptions
+    rows = _rows(columns, severity)
     ours = [Shown(column.label, _cells(column, severity, rows, metric), column) for column in columns]
-    printed = published_columns(data, severity) if published else {}
+    printed = published_columns(data, severity) if published and severity else {}
     theirs = [Shown(LABELS[name], _published_cells(cells, rows, metric)) for name, cells in printed.items()]
     comparisons = [_compare(first, second, severity, metric) for first, second in combinations(columns, 2)]
     known = tuple(comparison for comparison in comparisons if comparison.lines)
     return Table(data, digest, severity, metric, rows, _bold(ours, rows, metric), _bold(theirs, rows, metric), known)
 
 
-def corruptions_of(columns: Sequence[Column], severity: int) -> tuple[str, ...]:
+def _rows(columns: Sequence[Column], severity: int | None) -> tuple[str, ...]:
+    rows = _severities_of(columns) if severity is None else corruptions_of(columns, severity)
+    return (*rows, AVERAGE) if len(rows) > 1 else rows
+
+
+def _part(row: str, severity: int | None) -> tuple[int | None, str | None]:
+    """Return the severity and the corruption that a row is of; None is all of them."""
+    if row == AVERAGE:
+        return severity, None
+    return (int(row.removeprefix(SEVERITY)), None) if severity is None else (severity, row)
+
+
+def _severities_of(columns: Sequence[Column]) -> tuple[str, ...]:
+    found = {int(severity) for column in columns for run in column.runs for severity in np.unique(run.rows["severity"])}
+    return tuple(f"{SEVERITY}{severity}" for severity in sorted(found))
+
+
+def corruptions_of(columns: Sequence[Column], severity: int | None) -> tuple[str, ...]:
     """Return the corruptions that any of some columns has, in the paper's order."""
     names = {
         str(name)
@@ -114,27 +146,28 @@ def corruptions_of(columns: Sequence[Column], severity: int) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (ORDER.get(name, -1), name)))
 
 
-def _cells(column: Column, severity: int, rows: Sequence[str], metric: Metric) -> dict[str, Cell]:
+def _cells(column: Column, severity: int | None, rows: Sequence[str], metric: Metric) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
     for row in rows:
-        corruption = None if row == AVERAGE else row
-        pairs = before_after(column, severity, corruption)
+        part = _part(row, severity)
+        pairs = before_after(column, *part)
         if len(pairs):
-            line = in_metric(measure(pairs, row, severity), metric)
-            std = mean_std(_by_seed(column, severity, corruption))[1]
-            counts = [len(select(run.rows, severity, corruption)) for run in column.runs]
+            line = in_metric(measure(pairs, row, part[0]), metric)
+            std = mean_std(_by_seed(column, *part))[1]
+            counts = [len(select(run.rows, *part)) for run in column.runs]
             cells[row] = Cell(line.after.percent, std, line=line, n=(min(counts), max(counts)))
     return cells
 
 
-def _by_seed(column: Column, severity: int, corruption: str | None) -> list[float]:
-    """Return the accuracy in % of each seed, every corruption with the same weight."""
+def _by_seed(column: Column, severity: int | None, corruption: str | None) -> list[float]:
+    """Return the accuracy in % of each seed, every corruption and severity with the same weight."""
     found = []
     for run in column.runs:
         rows = select(run.rows, severity, corruption)
-        shares = [rows["right"][rows["corruption"] == name, -1].mean() for name in np.unique(rows["corruption"])]
-        if shares:
-            found.append(100 * float(np.mean(shares)))
+        if len(rows):
+            places = conditions(rows)
+            shares = np.bincount(places, rows["right"][:, -1]) / np.bincount(places)
+            found.append(100 * float(shares.mean()))
     return found
 
 
@@ -148,14 +181,13 @@ def _published_cells(cells: dict[str, Published], rows: Sequence[str], metric: M
     return {row: Cell(100 - cell.accuracy if flip else cell.accuracy, cell.std) for row, cell in found.items()}
 
 
-def _compare(first: Column, second: Column, severity: int, metric: Metric) -> Comparison:
-    corruptions = corruptions_of([first, second], severity)
-    rows = [*corruptions, AVERAGE] if len(corruptions) > 1 else list(corruptions)
+def _compare(first: Column, second: Column, severity: int | None, metric: Metric) -> Comparison:
     lines = []
-    for row in rows:
-        pairs = versus(first, second, severity, None if row == AVERAGE else row)
+    for row in _rows([first, second], severity):
+        part = _part(row, severity)
+        pairs = versus(first, second, *part)
         if len(pairs):
-            lines.append(in_metric(measure(pairs, row, severity), metric))
+            lines.append(in_metric(measure(pairs, row, part[0]), metric))
     return Comparison(first.label, second.label, tuple(lines))
 
 

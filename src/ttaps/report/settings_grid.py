@@ -1,0 +1,77 @@
+"""Where combinations of step size and temperatures were tried: the change in accuracy as a map of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ttaps.report.alike import SYMBOLS
+from ttaps.report.settings_map import Settings, Tried, coloured
+from ttaps.report.style import COLUMN, INK, new_figure, strip
+
+ACROSS, DOWN = "lr", ("tau", "epsilon")
+LEAST = 2  # values in each direction
+CELL = 0.27  # inches, its height
+DARK = 0.6  # of the strongest colour: white letters from here on
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Settings that differ only in the step size and the temperatures."""
+
+    columns: tuple[float, ...]
+    rows: tuple[tuple[float, ...], ...]
+    cells: dict[tuple[tuple[float, ...], float], Tried]
+
+
+def grids_of(settings: Settings) -> Iterator[Grid]:
+    """Yield the grids among some settings, which may differ in others besides: at least two by two, and at least half of it tried."""
+    groups: dict[str, dict[tuple[tuple[float, ...], float], Tried]] = {}
+    for one in settings.tried:
+        experiment = one.column.runs[0].experiment
+        known = json.loads(experiment.settings)
+        if not {ACROSS, *DOWN} <= known.keys():
+            continue
+        place = tuple(known.pop(name) for name in DOWN), known.pop(ACROSS)
+        groups.setdefault(repr((known, experiment.protocol)), {})[place] = one
+    for cells in groups.values():
+        rows, columns = (tuple(sorted(set(side))) for side in zip(*cells, strict=True))
+        if min(len(rows), len(columns)) >= LEAST and 2 * len(cells) >= len(rows) * len(columns):
+            yield Grid(columns, rows, cells)
+
+
+def grid_figure(grid: Grid) -> Any:
+    """Draw the change after the last step as colour and number, bold where its interval is on one side of zero; fixed and broken below."""
+    height = CELL * len(grid.rows) + 0.42
+    figure = new_figure(COLUMN, height)
+    axes = figure.add_axes((0.72 / COLUMN, 0.36 / height, 1 - 0.78 / COLUMN, CELL * len(grid.rows) / height))
+    points = np.full((len(grid.rows), len(grid.columns)), np.nan)
+    places = {place: (grid.rows.index(place[0]), grid.columns.index(place[1])) for place in grid.cells}
+    for place, one in grid.cells.items():
+        points[places[place]] = one.last.difference.points
+    strongest = coloured(axes, points, (-0.5, len(grid.columns) - 0.5)).get_clim()[1]
+    for place, one in grid.cells.items():
+        _write_cell(axes, one, *places[place], strongest)
+    axes.set_xticks(range(len(grid.columns)), [f"{value:g}" for value in grid.columns])
+    names = [
+        ", ".join(f"{SYMBOLS[name]} {value:g}" for name, value in zip(DOWN, row, strict=True)) for row in grid.rows
+    ]
+    axes.set_yticks(range(len(grid.rows)), names)
+    axes.set_xlabel("step size, lr", fontsize=7, color=INK, labelpad=2)
+    strip(axes, keep=())
+    axes.tick_params(labelsize=6.5, length=0)
+    return figure
+
+
+def _write_cell(axes: Any, one: Tried, row: int, column: int, strongest: float) -> None:
+    change = one.last.difference.points
+    ink = "white" if abs(change) > DARK * strongest else INK
+    fixed, broken = one.per_hundred()
+    style = {"ha": "center", "va": "center", "color": ink}
+    weight = "bold" if one.certain else "normal"
+    axes.text(column, row - 0.17, f"{round(change, 1) + 0.0:+.1f}", fontsize=6.5, fontweight=weight, **style)
+    axes.text(column, row + 0.24, f"{fixed:.1f} / {broken:.1f}", fontsize=4.8, **style)
