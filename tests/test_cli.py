@@ -165,16 +165,36 @@ def test_evaluate_prints_a_table_per_method(model: str, tmp_path: Path, capsys: 
 def test_evaluate_goes_on_and_shards_add_up(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["evaluate", model, "--corruptions", "fog,snow", "--limit", "3", *FAST, "--seeds", "0,1", "--json"]
     whole = printed(capsys, *command, "--out", str(tmp_path / "whole"))
-    assert printed(capsys, *command, "--out", str(tmp_path / "whole")) == whole
-    printed(capsys, *command, "--shard", "2/2", "--out", str(tmp_path / "parts"))
-    assert printed(capsys, *command, "--shard", "1/2", "--out", str(tmp_path / "parts")) == whole
-    assert [(table["experiments"][0]["method"], table["experiments"][0]["seed"]) for table in whole] == [
+    assert printed(capsys, *command, "--out", str(tmp_path / "whole"))["tables"] == whole["tables"]
+    half = printed(capsys, *command, "--shard", "2/2", "--out", str(tmp_path / "parts"))
+    assert (half["asked"], half["stored"]) == (24, 12)
+    both = printed(capsys, *command, "--shard", "1/2", "--out", str(tmp_path / "parts"))
+    assert (both["asked"], both["stored"], both["tables"]) == (24, 24, whole["tables"])
+    assert [(table["experiments"][0]["method"], table["experiments"][0]["seed"]) for table in whole["tables"]] == [
         ("source", 0),
         ("source", 1),
         ("ttaps", 0),
         ("ttaps", 1),
     ]
-    assert [table["average"]["n"] for table in whole] == [6] * 4
+    assert [table["average"]["n"] for table in whole["tables"]] == [6] * 4
+    assert set(whole["seconds"]) == {"adapting", "reading", "storing", "bookkeeping"}
+
+
+def test_evaluate_says_what_is_missing(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", model, "--corruptions", "fog", "--limit", "3", "--methods", "source", "--out", str(tmp_path)]
+    for shard, told in (("1/2", "2 of 3 results are here; "), ("2/2", "")):
+        assert main([*command, "--shard", shard]) == 0
+        shown = capsys.readouterr()
+        assert shown.out.splitlines()[-1].startswith(told or "Avg.")
+        assert "adapting" in shown.err.splitlines()[-1]
+    assert main([*command, "--shard", "2/2"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == f"Every image's result is in {tmp_path}."
+
+
+def test_a_shard_without_images_says_so(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", model, "--corruptions", "fog", "--limit", "1", "--methods", "source", "--out", str(tmp_path)]
+    assert main([*command, "--shard", "2/2"]) == 0
+    assert capsys.readouterr().out.startswith("0 of 1 results are here; ")
 
 
 def test_evaluate_says_how_seeds_differ(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

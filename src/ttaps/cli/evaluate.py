@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,13 +13,26 @@ import tyro
 
 from ttaps.api import load
 from ttaps.cli.choice import chosen_methods
-from ttaps.cli.options import ModelName, listed, parse, pick_device, table, use_threads
+from ttaps.cli.options import ModelName, listed, parse, pick_device, print_json, table, use_threads
 from ttaps.data.cifar_c import SEVERITIES
 from ttaps.errors import UsageError
-from ttaps.evaluate import Experiment, Shard, Store, Summary, evaluate, open_benchmark, over_seeds, summarise, to_json
+from ttaps.evaluate import (
+    Experiment,
+    Plan,
+    Shard,
+    Store,
+    Summary,
+    evaluate,
+    open_benchmark,
+    over_seeds,
+    summarise,
+    to_json,
+)
 from ttaps.evaluate.projections import write_projections
 from ttaps.evaluate.settings import changed_settings
+from ttaps.evaluate.spent import Spent
 from ttaps.evaluate.summary import Accuracy, Difference
+from ttaps.evaluate.tally import stored
 from ttaps.progress import say
 from ttaps.training.parallel import together
 
@@ -84,20 +98,40 @@ def run(arguments: list[str]) -> None:
     )
     model.network.to(device)
     folder = options.out or Path("results") / f"{model.name}-{data.name}"
+    spent = Spent()
     with together(patience=timedelta(days=1)) as ranks:
         several = ranks.size > 1
         experiments = evaluate(
-            model, data, methods, seeds, folder=folder, limit=options.limit, shard=shard, together=several
+            model, data, methods, seeds, folder=folder, limit=options.limit, shard=shard, together=several, spent=spent
         )
         ranks.wait()  # so that the table is of all images
     if not ranks.first:
         return
     if options.projections:
         write_projections(model, data, folder, options.projections)
+    plan = Plan(data.labels, data.corruptions, data.severities, options.limit)
+    asked = len(plan) * len(experiments)
     with Store(folder, write=False) as store:
-        summaries = [summarise(store, number) for number in experiments]
-    print(to_json(summaries) if options.json else show(summaries, len(seeds)))
-    say(f"Every image's result is in {folder}.")
+        summaries = [summarise(store, number) for number in experiments if store.count([number])]
+        here = stored(store, experiments, plan)
+    if options.json:
+        tables = json.loads(to_json(summaries))
+        print_json({"asked": asked, "stored": here, "seconds": spent.parts(), "tables": tables})
+    else:
+        print("\n\n".join([*show(summaries, len(seeds)), *missing(here, asked)]))
+    say(f"Every image's result is in {folder}.{time_words(spent)}")
+
+
+def missing(here: int, asked: int) -> list[str]:
+    """Say what is not here yet, if anything: the work of other shards."""
+    rest = "the others come from the other shards, in this folder or joined to it with ttaps results merge"
+    return [f"{here:,} of {asked:,} results are here; {rest}."] if here < asked else []
+
+
+def time_words(spent: Spent) -> str:
+    """Say what the time was spent on, if there was something to do."""
+    shares = [f"{name} {seconds / spent.whole:.1%}" for name, seconds in spent.parts().items()]
+    return f" {spent.whole:,.1f} s: {', '.join(shares)}." if spent.adapting else ""
 
 
 def severities(text: str) -> Sequence[int]:
@@ -120,13 +154,13 @@ def numbers(text: str, option: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def show(summaries: Sequence[Summary], seeds: int) -> str:
+def show(summaries: Sequence[Summary], seeds: int) -> list[str]:
     """Write a table for each experiment, and the average over seeds where there are several."""
     parts = [f"{heading(summary)}\n{accuracy_table(summary)}" for summary in summaries]
     if seeds > 1:
         groups = [summaries[start : start + seeds] for start in range(0, len(summaries), seeds)]
         parts += [over_seeds_line(group) for group in groups]
-    return "\n\n".join(parts)
+    return parts
 
 
 def heading(summary: Summary) -> str:

@@ -75,10 +75,22 @@ class Plan:
         return sum(len(self._columns(row)) for row in range(self._rows))
 
     def __iter__(self) -> Iterator[Item]:
-        places = [(corruption, severity) for severity in self.severities for corruption in self.corruptions]
+        places = self.places
         for row, image in enumerate(fair_order(self.labels)[: self._rows]):
             for column in self._columns(row):
                 yield Item(*places[column], int(image))
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Every corruption at every severity, in the order in which a picture is taken under them."""
+        return [(corruption, severity) for severity in self.severities for corruption in self.corruptions]
+
+    def grid(self) -> NDArray[np.bool_]:
+        """Return which images are in the plan, (places, pictures)."""
+        grid = np.zeros((len(self.places), len(self.labels)), dtype=bool)
+        for row, image in enumerate(fair_order(self.labels)[: self._rows]):
+            grid[self._columns(row), image] = True
+        return grid
 
     @property
     def _rows(self) -> int:
@@ -87,7 +99,7 @@ class Plan:
     def _columns(self, row: int) -> range:
         """Return this shard's columns of a picture: every ``count``-th, shifted with each picture, so that none sticks to a corruption."""
         start = (self.shard.index - row) % self.shard.count
-        return range(start, len(self.corruptions) * len(self.severities), self.shard.count)
+        return range(start, len(self.places), self.shard.count)
 
 
 def fair_order(labels: NDArray[np.int64], seed: int = 0) -> NDArray[np.int64]:

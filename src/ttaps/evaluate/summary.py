@@ -21,7 +21,7 @@ from ttaps.evaluate.statistics import (
     paired_difference,
     wilson,
 )
-from ttaps.evaluate.store import Experiment, Store
+from ttaps.evaluate.store import Experiment, Outcome, Store
 
 AVERAGE = "Avg."
 ORDER = {name: place for place, name in enumerate(CORRUPTIONS + EXTRA_CORRUPTIONS)}
@@ -86,10 +86,9 @@ class SeedLine:
     seeds: int
 
 
-def summarise(store: Store, number: int, step: int = -1) -> Summary:
-    """Compare an experiment's predictions after a step (the last unless given) with those before adaptation."""
-    outcomes = ((row.corruption, row.severity, row.image, row.right(0), row.right(step)) for row in store.rows(number))
-    return _table((store.experiments()[number],), outcomes)
+def summarise(store: Store, number: int) -> Summary:
+    """Compare an experiment's predictions after the last step with those before adaptation."""
+    return _table((store.experiments()[number],), store.outcomes(number))
 
 
 def compare(store: Store, first: int, second: int) -> Summary:
@@ -142,7 +141,7 @@ def _plain(summary: Summary) -> dict[str, Any]:
     return values
 
 
-def _table(experiments: tuple[Experiment, ...], outcomes: Iterable[tuple[str, int, int, bool, bool]]) -> Summary:
+def _table(experiments: tuple[Experiment, ...], outcomes: Iterable[Outcome]) -> Summary:
     places: dict[Place, int] = {}
     pairs = np.fromiter(
         ((places.setdefault((name, severity), len(places)), *rest) for name, severity, *rest in outcomes), dtype=PAIR
