@@ -106,6 +106,19 @@ def test_figures_and_a_page_that_needs_nothing_else(
             assert line[2:] in words
 
 
+@pytest.mark.parametrize("option", ["--html", "--figures"])
+def test_a_place_that_cannot_be_written_is_told_before_any_work(
+    option: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert main(["report", folder, option, str(tmp_path / "file" / "page.html")]) == 1
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert "A part of that path is a file, not a folder" in shown.err
+    assert main(["report", folder, "--html", str(tmp_path)]) == 1
+    assert "it is a folder" in capsys.readouterr().err
+
+
 def test_what_cannot_be_drawn_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(tmp_path / "results", {"fog": ["r", "w"]}, "source")
     page = tmp_path / "page.html"

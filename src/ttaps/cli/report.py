@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ttaps.cli.options import parse, print_json
+from ttaps.cli.options import make_room, parse, print_json
 from ttaps.errors import UsageError
 from ttaps.files import write_text
 from ttaps.progress import say
@@ -49,12 +49,14 @@ def run(arguments: list[str]) -> None:
     options = parse(Report, "report", arguments)
     if not options.folders:
         raise UsageError("Name a folder of results: ttaps report results/...")
-    drawn = options.figures is not None or options.html is not None
-    if drawn:
-        check_figure(Path("figure.png"))  # before any work is done
+    places = [options.figures / "figure.png"] if options.figures else []
+    places += [options.html] if options.html else []
+    for place in places:  # before any work is done
+        check_figure(Path("figure.png"))
+        make_room(place)
     tables = make_tables(read_runs(options.folders), options.metric, options.published)
     print_json(plain(tables)) if options.json else print(FORMATS[options.table](tables), end="")
-    if not drawn:
+    if not places:
         return
     drawings, notes = draw_all(tables, options.folders, options.data_root)
     for note in notes:

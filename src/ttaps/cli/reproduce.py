@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from ttaps.cli import report
-from ttaps.cli.options import find_preset, parse, pick_device, table, use_threads
+from ttaps.cli.options import find_preset, make_room, parse, pick_device, table, use_threads
 from ttaps.errors import MissingExtra
 from ttaps.progress import bar, say
 from ttaps.reproduce.estimate import Estimate, estimate
@@ -19,6 +19,7 @@ from ttaps.reproduce.grid import Grid, Job, read_grid
 from ttaps.reproduce.work import RESULTS, reproduce
 from ttaps.training.parallel import together
 
+PAGE = "report.html"
 UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 
 
@@ -54,6 +55,7 @@ def run(arguments: list[str]) -> None:
     if options.dry_run:
         print(plan_text(grid, measured(grid, jobs, out, options.data_root, device), device))
         return
+    make_room(out / PAGE)
     with together(device, patience=timedelta(days=1)) as ranks:
         reproduce(grid, jobs, out, options.data_root, device, ranks)
     if ranks.first:
@@ -105,7 +107,7 @@ def make_report(out: Path, root: Path | None) -> None:
     """Print the tables, and write figures and the page where they can be drawn."""
     where = [str(out / RESULTS), *(["--data-root", str(root)] if root else [])]
     try:
-        report.run([*where, "--figures", str(out / "figures"), "--html", str(out / "report.html")])
+        report.run([*where, "--figures", str(out / "figures"), "--html", str(out / PAGE)])
     except MissingExtra as missing:
         report.run(where)
         say(f"No figures: {missing}")
