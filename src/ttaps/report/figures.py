@@ -10,13 +10,18 @@ from typing import Any
 
 from ttaps.errors import DataError
 from ttaps.report.bars import bars_figure
+from ttaps.report.cost import costs_figure, table_costs
 from ttaps.report.curves import by_prototypes, severity_figure, steps_figure
 from ttaps.report.flips import find_flips, flips_figure
 from ttaps.report.grids import place_of
 from ttaps.report.projection import projection_files, projection_map
 from ttaps.report.reliability import reliability_figure
+from ttaps.report.settings_grid import grid_figure, grids_of
+from ttaps.report.settings_map import map_figure, table_settings
 from ttaps.report.style import save_figure
 from ttaps.report.tables import Shown, Table, severest
+
+MANY = 12  # columns that adapt: with more of them, the map of settings says more than figures of each
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,11 @@ def draw_all(
     for table in severest(tables):
         if not table.adapting:
             notes.append(f"No figures of {place_of(table)}: nothing was adapted there.")
+            continue
+        drawings += _costs(table)
+        drawings += _settings(table)
+        if len(table.adapting) > MANY:
+            notes.append(f"No figure of each of {len(table.adapting)} columns of {place_of(table)}: they are too many.")
             continue
         drawings += _of_table(table)
         for shown in table.adapting:
@@ -88,6 +98,36 @@ def _of_table(table: Table) -> Iterator[Drawing]:
         words = f"{where}: {name} with different numbers K of prototypes; lines and bands as in the figure before."
         figure = steps_figure(table, group, [f"K={column.prototypes}" for column in group])
         yield Drawing(file_name(prefix, "steps-k", name), words, figure, table)
+
+
+def _costs(table: Table) -> Iterator[Drawing]:
+    for costs in table_costs(table):
+        time = "relative to a prediction without adaptation" if costs.unit else "in seconds"
+        caption = (
+            f"{place_of(table)}, model {costs.model}: accuracy with its 95 % interval against the time per image, {time} "
+            f"(median of what was stored), on the same {costs.n} images; the line joins what nothing cheaper reaches."
+        )
+        yield Drawing(file_name(_prefix(table), "cost", costs.model), caption, costs_figure(costs), table)
+
+
+def _settings(table: Table) -> Iterator[Drawing]:
+    for settings in table_settings(table):
+        what = (
+            f"{place_of(table)}, model {settings.model}: settings of {settings.method} on the same {settings.n} images"
+        )
+        names = f"Names say what differs from {settings.base}. " if settings.base else ""
+        caption = (
+            f"{what}, the best first. {names}Change in accuracy after the last step with its paired 95 % interval, a full dot where that "
+            "is on one side of zero; labels put wrong and put right per 100 images; change after every step."
+        )
+        name = file_name(_prefix(table), "settings", settings.method, settings.model)
+        yield Drawing(name, caption, map_figure(settings), table)
+        for number, grid in enumerate(grids_of(settings), 1):
+            caption = (
+                f"{what}: change in accuracy in points by step size and temperatures, bold where its paired 95 % interval is on one side "
+                f"of zero; below it labels put right / put wrong per 100 images. Other settings: {grid.base}."
+            )
+            yield Drawing(f"{name}-grid-{number}", caption, grid_figure(grid), table)
 
 
 def _of_column(table: Table, shown: Shown) -> Iterator[Drawing]:

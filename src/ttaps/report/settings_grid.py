@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ttaps.evaluate import Experiment
+from ttaps.evaluate.settings import default_name, settings_name
 from ttaps.report.alike import SYMBOLS
 from ttaps.report.settings_map import Settings, Tried, coloured
 from ttaps.report.style import COLUMN, INK, new_figure, strip
@@ -16,6 +18,7 @@ from ttaps.report.style import COLUMN, INK, new_figure, strip
 ACROSS, DOWN = "lr", ("tau", "epsilon")
 LEAST = 2  # values in each direction
 CELL = 0.27  # inches, its height
+Place = tuple[tuple[float, ...], float]  # row and column
 DARK = 0.6  # of the strongest colour: white letters from here on
 
 
@@ -25,23 +28,24 @@ class Grid:
 
     columns: tuple[float, ...]
     rows: tuple[tuple[float, ...], ...]
-    cells: dict[tuple[tuple[float, ...], float], Tried]
+    cells: dict[Place, Tried]
+    base: str
+    """A name for what they have in common."""
 
 
 def grids_of(settings: Settings) -> Iterator[Grid]:
-    """Yield the grids among some settings, which may differ in others besides: at least two by two, and at least half of it tried."""
-    groups: dict[str, dict[tuple[tuple[float, ...], float], Tried]] = {}
+    """Yield the grids among some settings, which may differ in others besides: at least two by two, and two thirds of it tried."""
+    groups: dict[Experiment, dict[Place, Tried]] = {}
     for one in settings.tried:
         experiment = one.column.runs[0].experiment
         known = json.loads(experiment.settings)
-        if not {ACROSS, *DOWN} <= known.keys():
-            continue
-        place = tuple(known.pop(name) for name in DOWN), known.pop(ACROSS)
-        groups.setdefault(repr((known, experiment.protocol)), {})[place] = one
-    for cells in groups.values():
+        if {ACROSS, *DOWN} <= known.keys():
+            place = tuple(known.pop(name) for name in DOWN), known.pop(ACROSS)
+            groups.setdefault(replace(experiment, settings=json.dumps(known)), {})[place] = one
+    for rest, cells in groups.items():
         rows, columns = (tuple(sorted(set(side))) for side in zip(*cells, strict=True))
-        if min(len(rows), len(columns)) >= LEAST and 2 * len(cells) >= len(rows) * len(columns):
-            yield Grid(columns, rows, cells)
+        if min(len(rows), len(columns)) >= LEAST and 3 * len(cells) >= 2 * len(rows) * len(columns):
+            yield Grid(columns, rows, cells, settings_name(rest) or default_name(rest.method) or "defaults")
 
 
 def grid_figure(grid: Grid) -> Any:

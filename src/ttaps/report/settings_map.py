@@ -89,7 +89,7 @@ def map_figure(settings: Settings) -> Any:
     change, labels, steps = (
         panel(0, 0.37, "change, points"),
         panel(0.43, 0.26, "labels per 100"),
-        panel(0.74, 0.29, "change by step"),
+        panel(0.74, 0.29, "by step"),
     )
     for place, one in enumerate(tried):
         write(change, -0.05, place, one.label, fontsize=6, ha="right", transform=change.get_yaxis_transform())
