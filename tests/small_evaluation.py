@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from ttaps.adaptation import Source, Ttaps
+from ttaps.errors import TtapsError
 from ttaps.evaluate import Benchmark, Item, Row, Shard, Store, evaluate
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import Model, fingerprint
@@ -54,6 +55,14 @@ def results(folder: Path) -> dict[tuple[str, int], list[Row]]:
             (experiment.method, experiment.seed): [replace(row, seconds=0.0) for row in store.rows(number)]
             for number, experiment in store.experiments().items()
         }
+
+
+def stored(folder: Path) -> int:
+    """Return how many rows there are so far."""
+    try:
+        return sum(map(len, results(folder).values()))
+    except TtapsError:  # not there yet
+        return 0
 
 
 def main(folder: str, shard: str = "1/1") -> None:

@@ -1,7 +1,8 @@
-"""One of several processes that train together, started by :func:`start`.
+"""One of several processes that work together, started by :func:`start` or by torchrun.
 
 ``python small_parallel.py train OPTIONS...`` is ``ttaps train OPTIONS...`` with a rest before every step, so that there is a moment to
-kill it in. ``steps FOLDER PICTURES.npz`` writes what 20 steps of every objective came to, and trains without being disturbed.
+kill it in; ``evaluate`` likewise. ``steps FOLDER PICTURES.npz`` writes what 20 steps of every objective came to, and trains without being
+disturbed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,8 @@ from torch import Tensor
 from small_training import STARTS, Slow
 from ttaps.cli import main
 from ttaps.data import read_npz
+from ttaps.evaluate import Item, Row
+from ttaps.evaluate.run import Track
 from ttaps.losses import sinkhorn_codes
 from ttaps.training import loop
 from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
@@ -106,9 +110,22 @@ def train_slowly(options: list[str]) -> int:
         return main(["train", *options])
 
 
+def evaluate_slowly(options: list[str]) -> int:
+    """Evaluate with time to be killed in, and leave a note in the folder above the results (the last option) of whom to kill."""
+    Path(options[-1]).with_name(f"process-{os.environ['RANK']}").write_text(str(os.getpid()))
+    adapt = Track.adapt
+
+    def slowly(track: Track, items: Sequence[Item], images: Tensor) -> list[Row]:
+        time.sleep(0.2)
+        return adapt(track, items, images)
+
+    with patch.object(Track, "adapt", slowly):
+        return main(["evaluate", *options])
+
+
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
     if what == "steps":
         write_steps(Path(rest[0]), Path(rest[1]))
     else:
-        sys.exit(train_slowly(rest))
+        sys.exit(train_slowly(rest) if what == "train" else evaluate_slowly(rest))

@@ -16,12 +16,12 @@ import pytest
 import torch
 from PIL import Image
 
-from small_evaluation import CLASSES, GROUP, METHODS, results, small_benchmark, small_model
+from small_evaluation import CLASSES, GROUP, METHODS, results, small_benchmark, small_model, stored
 from ttaps.adaptation import Source, Ttaps
 from ttaps.data import EXTRA_CORRUPTIONS, ImageSet, split_train
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.sample import read_sample
-from ttaps.errors import DataError, TtapsError, UsageError
+from ttaps.errors import DataError, UsageError
 from ttaps.evaluate import (
     Experiment,
     Item,
@@ -82,13 +82,6 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
         assert process.poll() is None
         time.sleep(0.02)
     return process
-
-
-def stored(folder: Path) -> int:
-    try:
-        return sum(map(len, results(folder).values()))
-    except TtapsError:  # not there yet
-        return 0
 
 
 def test_every_image_is_a_row_of_its_own(whole: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import distributed
 
-from small_evaluation import results
+from small_evaluation import results, stored
 from small_model import write_model
 from small_parallel import OBJECTIVES, SHARED, Objective, start, twenty_steps
 from small_training import SHORT
@@ -96,14 +98,27 @@ def test_a_killed_process_ends_the_job_and_the_same_command_goes_on(preset: Path
         assert (tmp_path / "run" / name).read_bytes() == (twice / "run" / name).read_bytes(), name
 
 
-def test_torchrun_evaluates_to_the_rows_of_one_process(tmp_path: Path) -> None:
-    command = ["evaluate", str(write_model(tmp_path / "model")), "--limit", "3", "--threads", "1", "--seeds", "0,1"]
-    command += ["--set", "ttaps.steps=1", "--set", "ttaps.copies=2", "--out"]
-    assert main([*command, str(tmp_path / "one")]) == 0
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ttaps"]
-    done = subprocess.run(
-        [*torchrun, *command, tmp_path / "two"], capture_output=True, text=True, check=True, timeout=300
+def test_torchrun_evaluates_to_the_rows_of_one_process_though_one_was_killed(tmp_path: Path) -> None:
+    """The one that is left says so, torchrun ends with 1, and the same command then has the rows that one process has alone."""
+    options = [str(write_model(tmp_path / "model")), "--limit", "3", "--threads", "1", "--seeds", "0,1"]
+    options += ["--set", "ttaps.steps=1", "--set", "ttaps.copies=2", "--out"]
+    assert main(["evaluate", *options, str(tmp_path / "one")]) == 0
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    slowly = str(Path(__file__).with_name("small_parallel.py"))
+    command = [*torchrun, slowly, "evaluate", *options, str(tmp_path / "two")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        while stored(tmp_path / "two") < 16:
+            assert job.poll() is None
+            time.sleep(0.02)
+        os.kill(int((tmp_path / "process-1").read_text()), signal.SIGKILL)
+        said = job.communicate(timeout=60)[1]
+    assert job.returncode == 1
+    assert (
+        "ttaps evaluate: Told to stop, as torchrun does when another process of the job has ended.\nStart the same"
+        in said
     )
+    assert stored(tmp_path / "two") < stored(tmp_path / "one")
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert results(tmp_path / "two") == results(tmp_path / "one")
     assert done.stdout.count("ttaps with copies 2, steps 1") == 2  # a table for each seed, from one process
 
