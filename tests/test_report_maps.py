@@ -97,6 +97,14 @@ def test_short_settings_have_their_whole_name_and_long_ones_say_what_differs(tmp
     )
 
 
+def test_of_values_that_are_as_usual_the_plainer_is_the_base(tmp_path: Path) -> None:
+    for lr in (1.0, 0.1):
+        for tau in (0.75, 0.1):
+            fill(tmp_path, BETTER, "ttaps:fast", lr=lr, tau=tau, momentum=0.9)
+    names, base = names_apart(columns_of(tmp_path))
+    assert (sorted(names), base) == (["fast, momentum 0.9", "lr 1.0", "lr 1.0, τ 0.1", "τ 0.1"], "fast, momentum 0.9")
+
+
 def test_costs_are_medians_beside_accuracies(sweep: Path) -> None:
     (costs,) = table_costs(only_table(sweep))
     assert (costs.model, costs.n, costs.unit) == ("net", 8, 0.25)
@@ -194,7 +202,7 @@ def test_a_report_has_the_maps(sweep: Path) -> None:
     assert names[:3] == [
         f"cifar10-c-5-{kind}" for kind in ("cost-net", "settings-ttaps-net", "settings-ttaps-net-grid-1")
     ]
-    assert len(set(names)) == len(names)
+    assert len(set(names)) == len(names)  # though labels are cut short
     for drawing in drawings[:3]:
         assert "on the same 8 images" in drawing.caption
 

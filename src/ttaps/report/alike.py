@@ -59,7 +59,10 @@ def names_apart(columns: Sequence[Column]) -> tuple[list[str], str]:
     if max(map(len, whole)) <= LONGEST:
         return whole, ""
     known = [_flat(column.runs[0].experiment) for column in columns]
-    middle = {name: Counter(repr(settings.get(name)) for settings in known).most_common(1)[0][0] for name in known[0]}
+    plainest = sorted(range(len(known)), key=lambda place: len(whole[place]))  # decides where two values are as usual
+    middle = {
+        name: Counter(repr(known[place].get(name)) for place in plainest).most_common(1)[0][0] for name in known[0]
+    }
     apart = [{name: value for name, value in own.items() if repr(value) != middle.get(name)} for own in known]
     base = whole[apart.index({})] if {} in apart else "the most usual value of each setting"
     names = [_symbols(", ".join(f"{name} {value}".strip() for name, value in own.items())) for own in apart]

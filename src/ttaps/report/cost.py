@@ -41,6 +41,8 @@ class Costs:
     n: int
     """Images of each point, over all corruptions and seeds."""
     points: tuple[Point, ...]
+    base: str = ""
+    """What the settings' names are compared with; empty where they are whole."""
 
     @property
     def unit(self) -> float | None:
@@ -54,8 +56,9 @@ def table_costs(table: Table) -> list[Costs]:
     for group in by_model([shown.column for shown in table.ours if shown.column]):
         columns = on_same_images(group, table.severity, LEAST)
         if columns:
-            points = tuple(map(_point, columns, _labels(columns)))
-            found.append(Costs(columns[0].runs[0].experiment.model, len(before_after(columns[0], None)), points))
+            labels, base = _labels(columns)
+            model, n = columns[0].runs[0].experiment.model, len(before_after(columns[0], None))
+            found.append(Costs(model, n, tuple(map(_point, columns, labels)), base))
     return found
 
 
@@ -112,18 +115,17 @@ def _point(column: Column, label: str) -> Point:
     return Point(label, column.look, seconds, accuracy, column.method == "source")
 
 
-def _labels(columns: Sequence[Column]) -> list[str]:
-    """Name columns by method, and by settings where a method has several or other ones than its own."""
-    methods = dict.fromkeys(column.method for column in columns)
+def _labels(columns: Sequence[Column]) -> tuple[list[str], str]:
+    """Name columns by method, and by settings where a method has several or other ones than its own; say what those are beside."""
     names: dict[int, str] = {}
-    for method in methods:
+    bases = []
+    for method in dict.fromkeys(column.method for column in columns):
         own = [column for column in columns if column.method == method]
+        found, base = names_apart(own)
+        bases += [f"{method} {base}"] if base else []
         plain = len(own) == 1 and not own[0].settings
-        names |= {
-            id(column): method if plain else f"{method} {name}"
-            for column, name in zip(own, names_apart(own)[0], strict=True)
-        }
-    return [names[id(column)] for column in columns]
+        names |= {id(column): method if plain else f"{method} {name}" for column, name in zip(own, found, strict=True)}
+    return [names[id(column)] for column in columns], " and ".join(bases)
 
 
 def _scale(axes: Any, places: Sequence[float]) -> None:
@@ -137,7 +139,7 @@ def _scale(axes: Any, places: Sequence[float]) -> None:
 
 def _write_labels(axes: Any, points: Sequence[Point], unit: float, gap: float) -> None:
     """Write the names beside the axes, each with its marker and a line to its point."""
-    ordered = sorted(points, key=lambda point: point.accuracy.percent)
+    ordered = sorted(points, key=lambda point: (point.accuracy.percent, -point.seconds))
     low, high = axes.get_ylim()
     wanted = [(point.accuracy.percent - low) / (high - low) for point in ordered]
     for point, place in zip(ordered, spread_out(wanted, gap), strict=True):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def draw_all(
             drawings += _of_column(table, shown)
             drawings += _flips(table, shown, root, notes)
     drawings += _projections(folders, notes)
-    return drawings, notes
+    return _numbered(drawings), notes
 
 
 def save_all(drawings: Sequence[Drawing], folder: Path) -> None:
@@ -74,6 +75,17 @@ def save_all(drawings: Sequence[Drawing], folder: Path) -> None:
 def file_name(*parts: str) -> str:
     """Return words as a file's name: letters, digits, dots and dashes."""
     return re.sub(r"[^a-z0-9.+]+", "-", "-".join(parts).lower()).strip("-.")
+
+
+def _numbered(drawings: Sequence[Drawing]) -> list[Drawing]:
+    """Number figures whose names are the same, so that none takes another's place: long labels are cut short."""
+    seen: Counter[str] = Counter()
+    found = []
+    for drawing in drawings:
+        seen[drawing.name] += 1
+        count = seen[drawing.name]
+        found.append(drawing if count == 1 else replace(drawing, name=f"{drawing.name}-{count}"))
+    return found
 
 
 def _by_severity(table: Table) -> Drawing:
@@ -105,7 +117,7 @@ def _costs(table: Table) -> Iterator[Drawing]:
         time = "relative to a prediction without adaptation" if costs.unit else "in seconds"
         caption = (
             f"{place_of(table)}, model {costs.model}: accuracy with its 95 % interval against the time per image, {time} "
-            f"(median of what was stored), on the same {costs.n} images; the line joins what nothing cheaper reaches."
+            f"(median of what was stored), on the same {costs.n} images; the line joins what nothing cheaper reaches.{_beside(costs.base)}"
         )
         yield Drawing(file_name(_prefix(table), "cost", costs.model), caption, costs_figure(costs), table)
 
@@ -115,10 +127,9 @@ def _settings(table: Table) -> Iterator[Drawing]:
         what = (
             f"{place_of(table)}, model {settings.model}: settings of {settings.method} on the same {settings.n} images"
         )
-        names = f"Names say what differs from {settings.base}. " if settings.base else ""
         caption = (
-            f"{what}, the best first. {names}Change in accuracy after the last step with its paired 95 % interval, a full dot where that "
-            "is on one side of zero; labels put wrong and put right per 100 images; change after every step."
+            f"{what}, the best first. Change in accuracy after the last step with its paired 95 % interval, a full dot where that is on "
+            f"one side of zero; labels put wrong and put right per 100 images; change after every step.{_beside(settings.base)}"
         )
         name = file_name(_prefix(table), "settings", settings.method, settings.model)
         yield Drawing(name, caption, map_figure(settings), table)
@@ -128,6 +139,10 @@ def _settings(table: Table) -> Iterator[Drawing]:
                 f"of zero; below it labels put right / put wrong per 100 images. Other settings: {grid.base}."
             )
             yield Drawing(f"{name}-grid-{number}", caption, grid_figure(grid), table)
+
+
+def _beside(base: str) -> str:
+    return f" Names say what differs from {base}." if base else ""
 
 
 def _of_column(table: Table, shown: Shown) -> Iterator[Drawing]:
