@@ -1,7 +1,7 @@
 """One of several processes that work together, started by :func:`start` or by torchrun.
 
 ``python small_parallel.py train OPTIONS...`` is ``ttaps train OPTIONS...`` with a rest before every step, so that there is a moment to
-kill it in; ``evaluate`` likewise. ``steps FOLDER PICTURES.npz`` writes what 20 steps of every objective came to, and trains without being
+kill it in; ``evaluate`` likewise. ``steps FOLDER PICTURES.npz`` writes what 20 steps of every case came to, and trains without being
 disturbed.
 """
 
@@ -36,7 +36,9 @@ from ttaps.training.split import Split
 
 STEPS = 20
 Objective = Literal["baseline", "jt", "jt+ent", "ttt", "mt3"]
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+Case = Objective | Literal["muon"]
+"""An objective, or JT+ENT with Muon for the convolutions."""
+CASES: tuple[Case, ...] = (*get_args(Objective), "muon")
 SHARED = TrainConfig(
     epochs=3,
     batch=15,  # not even: one process has seven rows, the other eight
@@ -51,19 +53,22 @@ SHARED = TrainConfig(
 """24 steps: cross-entropy alone for four, then the objective's own loss."""
 
 
-def shared_config(objective: Objective) -> TrainConfig:
-    """Return the settings for an objective; MT3 has three tasks of eight, which cannot be shared out evenly either."""
+def shared_config(case: Case) -> TrainConfig:
+    """Return the settings of a case; MT3 has three tasks of eight, which cannot be shared out evenly either."""
     config = replace(SHARED, model=replace(SHARED.model, heads=("rotation", "predictor")))
-    tasks = replace(config, batch=24) if objective == "mt3" else config
-    return replace(tasks, objective=objective)
+    if case == "muon":
+        muon = replace(config.optimiser, name="muon", nesterov=True, clip=1.0)
+        return replace(config, objective="jt+ent", optimiser=muon)
+    tasks = replace(config, batch=24) if case == "mt3" else config
+    return replace(tasks, objective=case)
 
 
-def twenty_steps(objective: Objective, pictures: Path, ranks: Ranks) -> dict[str, Tensor]:
+def twenty_steps(case: Case, pictures: Path, ranks: Ranks) -> dict[str, Tensor]:
     """Return codes, parts of the loss, gradients and weights of a run's first 20 steps (MT3: 4), in double precision."""
     torch.set_default_dtype(torch.float64)
-    run = Run(shared_config(objective), Path("unused"), Split.of(read_npz(pictures)), ranks=ranks)
+    run = Run(shared_config(case), Path("unused"), Split.of(read_npz(pictures)), ranks=ranks)
     found: dict[str, Tensor] = {}
-    steps = 4 if objective == "mt3" else STEPS  # a step through a step takes its time
+    steps = 4 if case == "mt3" else STEPS  # a step through a step takes its time
     for step in range(steps):
         parts = run.step(step)
         found |= {f"{name} {step}": part.detach() for name, part in parts.items()}
@@ -93,12 +98,12 @@ def start(arguments: Sequence[str | Path], count: int = 2) -> list[subprocess.Po
 
 
 def write_steps(folder: Path, pictures: Path) -> None:
-    """Write this process's results of all objectives, then train in FOLDER/run."""
+    """Write this process's results of all cases, then train in FOLDER/run."""
     torch.set_num_threads(1)
     with together() as ranks:
-        for objective in OBJECTIVES:
-            found = twenty_steps(objective, pictures, ranks)
-            save_file({name: t.contiguous() for name, t in found.items()}, folder / f"{objective}-{ranks.rank}")
+        for case in CASES:
+            found = twenty_steps(case, pictures, ranks)
+            save_file({name: t.contiguous() for name, t in found.items()}, folder / f"{case}-{ranks.rank}")
         config = replace(SHARED, data=str(pictures))
         Run(config, folder / "run", Split.of(read_npz(pictures)), ranks=ranks).train()
 

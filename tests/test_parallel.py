@@ -18,7 +18,7 @@ from torch import distributed
 
 from small_evaluation import results, stored
 from small_model import write_model
-from small_parallel import OBJECTIVES, SHARED, Objective, start, twenty_steps
+from small_parallel import CASES, SHARED, Case, start, twenty_steps
 from small_training import SHORT
 from ttaps.cli import main
 from ttaps.config import to_toml
@@ -64,11 +64,11 @@ def finish(processes: list[subprocess.Popen[str]], *codes: int) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_two_processes_train_like_one(objective: Objective, pictures: Path, twice: Path) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_train_like_one(case: Case, pictures: Path, twice: Path) -> None:
     """Codes, every part of the loss, gradients and weights after 20 steps; in double precision, where only a mistake can differ."""
-    alone = twenty_steps(objective, pictures, Ranks())
-    first, second = (load_file(twice / f"{objective}-{rank}") for rank in (0, 1))
+    alone = twenty_steps(case, pictures, Ranks())
+    first, second = (load_file(twice / f"{case}-{rank}") for rank in (0, 1))
     codes = torch.cat([first.pop("codes"), second.pop("codes")])
     torch.testing.assert_close(codes, alone.pop("codes"), rtol=0, atol=1e-12)
     assert first.keys() == alone.keys()
