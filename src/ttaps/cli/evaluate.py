@@ -110,16 +110,22 @@ def run(arguments: list[str]) -> None:
     if options.projections:
         write_projections(model, data, folder, options.projections)
     plan = Plan(data.labels, data.corruptions, data.severities, options.limit)
-    asked = len(plan) * len(experiments)
+    print_results(folder, experiments, plan, len(seeds), spent, options.json)
+    say(f"Every image's result is in {folder}.{time_words(spent)}")
+
+
+def print_results(
+    folder: Path, experiments: Sequence[int], plan: Plan, seeds: int, spent: Spent, as_json: bool
+) -> None:
+    """Print what the rows of experiments say, and how many of those that the plan asks for are there."""
     with Store(folder, write=False) as store:
         summaries = [summarise(store, number) for number in experiments if store.count([number])]
-        here = stored(store, experiments, plan)
-    if options.json:
+        here, asked = stored(store, experiments, plan), len(plan) * len(experiments)
+    if as_json:
         tables = json.loads(to_json(summaries))
         print_json({"asked": asked, "stored": here, "seconds": spent.parts(), "tables": tables})
     else:
-        print("\n\n".join([*show(summaries, len(seeds)), *missing(here, asked)]))
-    say(f"Every image's result is in {folder}.{time_words(spent)}")
+        print("\n\n".join([*show(summaries, seeds), *missing(here, asked)]))
 
 
 def missing(here: int, asked: int) -> list[str]:
