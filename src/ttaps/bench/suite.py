@@ -26,7 +26,7 @@ from ttaps.training.split import Split
 
 MODES = ("naive", "exact", "fast")
 GROWTH, FEW = (1, 4, 16, 64), 8  # numbers of images, and copies of each, so that this takes no longer than the rest
-PRODUCTS = (512, 1024, 2048)  # sizes of the yardstick; which is the fastest depends on the machine, and on what else it does
+PRODUCTS = (512, 1024, 2048)  # sizes of the yardstick; which is the fastest depends on the machine
 TRAIN_BATCH = 64
 EXACT_EACH, FAST_EACH = 2, 18  # images for each thread: enough that no thread waits long, and every corruption twice
 
