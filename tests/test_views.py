@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ttaps.errors import UsageError
-from ttaps.views import CropViews, Parameters, SwavViews
+from ttaps.views import CropViews, Parameters, SwavViews, swav
 
 WEIGHTS = (0.299, 0.587, 0.114)
 MANY = 20_000  # views drawn to check distributions; bounds are five standard errors
@@ -179,6 +179,27 @@ def test_a_view_does_not_depend_on_the_rest_of_the_batch() -> None:
         torch.testing.assert_close(made[i], alone, atol=1e-6, rtol=0)
     backwards = views.apply(images, drawn[torch.arange(199, -1, -1)], index=index.flip(0))
     torch.testing.assert_close(made, backwards.flip(0), atol=1e-6, rtol=0)
+
+
+def test_a_view_depends_neither_on_its_block_nor_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    views, image, threads = SwavViews(), pictures(1), torch.get_num_threads()
+    drawn = views.sample(300, 32, generator())
+    made = views.apply(image, drawn)
+    torch.set_num_threads(3 - min(threads, 2))
+    try:
+        assert torch.equal(views.apply(image, drawn), made)
+    finally:
+        torch.set_num_threads(threads)
+    monkeypatch.setattr(swav, "BLOCK", 70)
+    torch.testing.assert_close(views.apply(image, drawn), made, atol=1e-6, rtol=0)
+
+
+def test_views_can_be_trained_on() -> None:
+    made = SwavViews().apply(pictures(2), SwavViews().sample(2, 32, generator()))
+    weight = torch.ones(3, 32, 32, requires_grad=True)
+    (made * weight).sum().backward()  # made without autograd, but ordinary tensors
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.grad, made.sum(0))
 
 
 def test_one_image_for_all_views_is_that_image_repeated() -> None:

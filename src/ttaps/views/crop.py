@@ -1,4 +1,4 @@
-"""Random resized crop and mirror image, as two small matrix products per view."""
+"""Random resized crop and mirror image, as weighted sums of columns and of rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 TRIES = 10  # torchvision's RandomResizedCrop gives up after ten boxes that do not fit
 
@@ -39,30 +40,54 @@ def _fallback(size: int, ratio: tuple[float, float]) -> Tensor:
     return torch.tensor([round(height), round(width)], dtype=torch.float64)
 
 
-def resize_matrices(start: Tensor, length: Tensor, mirror: Tensor, source: int, size: int) -> Tensor:
-    """Return (..., size, source) matrices that resize ``length`` of ``source`` pixels from ``start`` on to ``size``.
+def crop(images: Tensor, index: Tensor | None, box: Tensor, flip: Tensor, size: int) -> Tensor:
+    """Crop, resize and mirror ``images[index]``, or the only image, to (n, 3, size, size): columns first, then rows.
 
-    Bilinear; when reducing, the triangle is widened by the scale, which is the antialiasing of Pillow. Pixels outside
-    the box have no weight: the crop comes first, as in torchvision.
+    Views of the same columns of an image share their strip: 640 views of one image of 32 pixels have about 300.
     """
-    start, length, mirror = (tensor[..., None].float() for tensor in (start, length, mirror))
+    source, (top, left, height, width) = images.shape[-1], box.T
+    columns = (((0 if index is None else index) * source + left) * (source + 1) + width) * 2 + flip
+    distinct, strip = columns.unique(return_inverse=True)
+    view = torch.empty_like(distinct).scatter_(0, strip, torch.arange(len(strip), device=strip.device))  # one of each
+    sources = images if index is None else images.index_select(0, index[view])
+    strips = resize_columns(sources, *resize_taps(left[view], width[view], flip[view], source, size))
+    return resize_rows(strips, strip, *resize_taps(top, height, torch.zeros_like(flip), source, size))
+
+
+def resize_taps(start: Tensor, length: Tensor, mirror: Tensor, source: int, size: int) -> tuple[Tensor, Tensor]:
+    """Return which of ``source`` pixels make ``size`` pixels of the ``length`` from ``start`` on, and their weights.
+
+    Both are (n, taps, size). Bilinear; when reducing, the triangle is widened by the scale, which is the antialiasing of
+    Pillow. Pixels outside the box have no weight: the crop comes first, as in torchvision.
+    """
+    start, length, mirror = (tensor[:, None, None].float() for tensor in (start, length, mirror))
     outputs = (torch.arange(size, device=start.device) + 0.5) / size
-    centre = start + (mirror - outputs).abs() * length - 0.5
-    pixels = torch.arange(source, device=start.device, dtype=torch.float32)
-    if size >= source:  # nothing is ever reduced: two weights that sum to one
-        centre = torch.minimum(torch.maximum(centre, start), start + length - 1)
-        return (centre[..., None] - pixels).abs_().neg_().add_(1).clamp_min_(0)
-    widening = (length / size).clamp_min(1)[..., None]
-    weights = ((centre[..., None] - pixels).abs_() / widening).neg_().add_(1).clamp_min_(0)
-    weights *= ((pixels >= start) & (pixels < start + length))[..., None, :]
-    return weights / weights.sum(-1, keepdim=True)
+    centre = (mirror - outputs).abs_().mul_(length).add_(start - 0.5)
+    reach = (length / size).clamp_min_(1)
+    taps = torch.arange(math.ceil(2 * max(1, source / size)), device=start.device)[:, None]
+    pixels = (centre - reach).floor_().add_(1) + taps
+    weights = (pixels - centre).abs_().div_(reach).neg_().add_(1).clamp_min_(0)
+    weights *= (pixels >= start) & (pixels < start + length)
+    weights /= weights.sum(1, keepdim=True)
+    return pixels.clamp_(0, source - 1).long(), weights
 
 
-def crop_into(planes: Tensor, rows: Tensor, box: Tensor, flip: Tensor) -> None:
-    """Crop, resize and mirror square images, given as rows (n or 1, H, 3, H), into planes (3, n, size, size)."""
-    source, size = rows.shape[1], planes.shape[-1]
-    mirror = torch.stack([torch.zeros_like(flip), flip])
-    down, across = resize_matrices(box[:, :2].T, box[:, 2:].T, mirror, source, size).to(rows.dtype)  # (n, size, H)
-    narrow = torch.matmul(down, rows.flatten(2)).view(-1, size, 3, source)
-    for channel, plane in enumerate(planes):
-        torch.bmm(narrow[:, :, channel], across.mT, out=plane)
+def resize_columns(images: Tensor, pixels: Tensor, weights: Tensor) -> Tensor:
+    """Make the columns of n images, or of the only one, from ``pixels`` with ``weights``: (n, 3, H, size)."""
+    matrices = images.new_zeros(len(pixels), images.shape[-1], pixels.shape[-1])
+    matrices.scatter_add_(1, pixels, weights.to(images.dtype))
+    return torch.matmul(images.flatten(1, 2), matrices).view(len(pixels), *images.shape[1:3], -1)
+
+
+def resize_rows(images: Tensor, index: Tensor, pixels: Tensor, weights: Tensor) -> Tensor:
+    """Make the rows of ``images[index]`` from ``pixels`` with ``weights``: (n, 3, size, W).
+
+    Sums of rows of a table: a fifth of the time of matrix products, whose weights would be zeros but for two in a row.
+    """
+    channels, height, width = images.shape[1:]
+    planes = index[:, None] * channels + torch.arange(channels, device=index.device)
+    rows = planes[:, :, None, None] * height + pixels.mT.contiguous()[:, None]  # (n, 3, size, taps)
+    weights = weights.mT.to(images.dtype).contiguous()[:, None].expand(rows.shape)
+    table = images.flatten(0, 2)
+    made = F.embedding_bag(rows.flatten(0, 2), table, mode="sum", per_sample_weights=weights.flatten(0, 2))
+    return made.view(len(index), channels, -1, width)

@@ -19,9 +19,9 @@ def shift_task(images: Tensor, generator: torch.Generator) -> Tensor:
     """
     upside_down, mirrored, blurred, brightness, noise = torch.rand(5, generator=generator).tolist()
     flipped = [axis for axis, chance in ((-2, upside_down), (-1, mirrored)) if chance < 0.5]
-    images = images.flip(flipped)
+    images = images.flip(flipped)  # a copy
     if blurred < 0.2:
-        images = blur(images.transpose(0, 1), torch.ones(len(images), device=images.device), 3).transpose(0, 1)
+        blur(images, torch.ones(len(images), device=images.device), 3)
     grain = torch.randn(images.shape, generator=generator).to(images)
     shifted: Tensor = images + 0.4 * (brightness - 0.5) + 0.02 * noise * grain
     return shifted.clamp(0, 1)

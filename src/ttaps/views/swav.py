@@ -6,8 +6,7 @@ works on 8-bit images and rounds after every operation; here nothing is rounded.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sized
+from collections.abc import Sized
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,7 +16,8 @@ from ttaps.errors import UsageError
 from ttaps.views import blur, colour, crop
 from ttaps.views.parameters import Parameters
 
-CHUNK = 128  # views made at a time on a CPU, 1.5 MB at 32 pixels: fewer calls than 64, still in the cache
+BLOCK = 640  # views made at a time on a CPU: those of one adapted image; a block takes 1.4 ms of calls alone
+KINDS = 10
 BOX_DRAWS = 2 * crop.TRIES + 2
 
 
@@ -113,44 +113,50 @@ class SwavViews:
 def make_views(
     images: Tensor, parameters: Parameters, size: int | None, index: Tensor | None, blur_kernel: int
 ) -> Tensor:
-    """Make the views on the images' device, sorted by what is to be done to them, in chunks that fit in the cache."""
+    """Make the views on the images' device, in blocks that are sorted by what is to be done to them."""
     check(images, parameters, index)
     size, n, device = size or images.shape[-1], len(parameters), images.device
-    rows = (images.float() / 255 if images.dtype == torch.uint8 else images).transpose(1, 2)  # (N, H, 3, W)
+    dtype = torch.float32 if images.dtype == torch.uint8 else images.dtype
+    views = torch.empty(n, 3, size, size, dtype=dtype, device=device)
     if index is None and len(images) > 1:
         index = torch.arange(n)
-    turn = torch.where(parameters.jitter, colour.hue_turn(parameters.order), 4)
-    blurred = parameters.sigma > 0
-    order = (turn + 5 * blurred).argsort(stable=True)
-    sharp, turns = n - int(blurred.sum()), turn[order].tolist()
-    parameters, index = parameters[order], None if index is None else index.to(order.device)[order].to(device)
-    planes = rows.new_empty(3, n, size, size)
-    for part in chunks(sharp, n, CHUNK if device.type == "cpu" else max(n, 1)):
-        sources = rows if index is None else rows.index_select(0, index[part])
-        make_planes(planes[:, part], sources, parameters[part], turns[part])
-        if part.start >= sharp:
-            planes[:, part] = blur.blur(planes[:, part], parameters.sigma[part].to(device), blur_kernel)
-    return planes.transpose(0, 1).index_select(0, order.argsort().to(device)).clamp_(0, 1)
+    with torch.inference_mode():  # a call takes 0.85 of the time; the views themselves are ordinary tensors
+        pixels = images.float() / 255 if images.dtype == torch.uint8 else images
+        length = BLOCK if device.type == "cpu" else max(n, 1)
+        for block in (slice(first, first + length) for first in range(0, n, length)):
+            kind = kinds(parameters[block])
+            order = kind.argsort(stable=True)
+            starts = [0, *kind.bincount(minlength=KINDS).cumsum(0).tolist()]
+            rows = block.start + order
+            own = None if index is None else index.to(rows.device)[rows].to(device)
+            made = make_block(pixels, own, parameters[rows].to(device), starts, size, blur_kernel)
+            torch.index_select(made, 0, order.argsort().to(device), out=views[block])
+    return views
 
 
-def chunks(middle: int, end: int, length: int) -> Iterator[slice]:
-    """Cut 0..end into slices of at most ``length``, none of which has ``middle`` inside."""
-    for start, stop in ((0, middle), (middle, end)):
-        for first in range(start, stop, length):
-            yield slice(first, min(first + length, stop))
+def kinds(parameters: Parameters) -> Tensor:
+    """Return the kind of every view, (n,): what is to be done to it.
+
+    Kind 0 has no jitter, kinds 1 to 4 shift their hue at the first to the fourth place; 9 to 5 are the same and blurred.
+    Sorted in this way, the views that are blurred stand together, and so do those that shift their hue late, or at all.
+    """
+    place = torch.where(parameters.jitter, (parameters.order == colour.HUE).int().argmax(1) + 1, 0)
+    return torch.where(parameters.sigma > 0, 9 - place, place)
 
 
-def make_planes(planes: Tensor, sources: Tensor, parameters: Parameters, turns: list[int]) -> None:
-    """Crop and colour views, sorted by the turn of their hue shift (4: no jitter), into planes (3, n, size, size)."""
-    starts = [bisect_left(turns, turn) for turn in range(5)]
-    gray = parameters.grayscale.nonzero()[:, 0].to(planes.device)
-    parameters = parameters.to(planes.device)
-    crop.crop_into(planes, sources, parameters.box, parameters.flip)
-    flat, jittered = planes.flatten(2), slice(starts[-1])
-    if starts[-1]:
-        colour.jitter(flat[:, jittered], parameters.factors[jittered], parameters.order[jittered], starts)
+def make_block(
+    images: Tensor, index: Tensor | None, parameters: Parameters, starts: list[int], size: int, blur_kernel: int
+) -> Tensor:
+    """Make views that are sorted by kind; kind k begins at ``starts[k]``."""
+    views = crop.crop(images, index, parameters.box, parameters.flip, size)
+    planes = views.flatten(2)
+    colour.jitter(planes, parameters.factors, parameters.order, starts)
+    gray = parameters.grayscale.nonzero()[:, 0]
     if len(gray):
-        flat.index_copy_(1, gray, colour.luminance(flat.index_select(1, gray)).expand(3, -1, -1))
+        planes.index_copy_(0, gray, colour.luminance(planes.index_select(0, gray))[:, None].expand(-1, 3, -1))
+    if starts[5] < len(views):
+        blur.blur(views[starts[5] :], parameters.sigma[starts[5] :], blur_kernel)
+    return views.clamp_(0, 1)
 
 
 def check(images: Tensor, parameters: Sized, index: Tensor | None) -> None:
