@@ -14,6 +14,7 @@ FLOORS = {
     "cli": 6,
     "report": 5,
     "reproduce": 5,
+    "bench": 5,
     "evaluate": 4,
     "api": 4,
     "training": 3,
