@@ -147,7 +147,7 @@ def test_projections_go_from_evaluate_to_report(
     names = {path.stem for path in Path(figures).iterdir()}
     assert names == {f"projections-sample-model-{load_model(Path(model)).fingerprint}"}
     assert main(["results", "merge", str(tmp_path / "all"), results, results]) == 0
-    assert capsys.readouterr().out.endswith(f"2 new rows and 1 new files of projections in {tmp_path / 'all'}\n")
+    assert capsys.readouterr().out.endswith("\nProjections that are new there: 1\n")
     assert [path.read_bytes() for path in stored_files(tmp_path / "all")] == [
         path.read_bytes() for path in stored_files(Path(results))
     ]

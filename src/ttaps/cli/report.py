@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> None:
         say(note)
     if options.figures is not None:
         save_all(drawings, options.figures)
-        say(f"{len(drawings)} figures, each as PDF and PNG, are in {options.figures}.")
+        say(f"Figures, as PDF and PNG, are in {options.figures}: {len(drawings)}.")
     if options.html is not None:
         write_text(options.html, page(tables, drawings, notes))
         say(f"The page is {options.html}.")

@@ -33,7 +33,9 @@ class Merge:
         for folder in self.folders:
             Store(folder, write=False).close()  # all must be there before anything is written
         added, maps = merge(self.folders, self.out), merge_projections(self.folders, self.out)
-        print(f"{added} new rows{f' and {maps} new files of projections' if maps else ''} in {self.out}")
+        print(f"{added} new rows in {self.out}")
+        if maps:
+            print(f"Projections that are new there: {maps}")
 
 
 @dataclass(frozen=True)
