@@ -76,17 +76,17 @@ def measured(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, devi
 def plan_text(grid: Grid, estimates: Sequence[Estimate], device: str) -> str:
     """Write the plan: a line per model, and the sum."""
     rows = [
-        [e.job.name, f"{e.steps:,}", spell(e.training), ", ".join(e.job.methods), f"{e.rows:,}", spell(e.evaluation)]
+        [e.job.name, ", ".join(e.job.methods), f"{e.steps:,}", spell(e.training), f"{e.rows:,}", spell(e.evaluation)]
         for e in estimates
     ]
     steps, results = sum(e.steps for e in estimates), sum(e.rows for e in estimates)
     training, evaluation = sum(e.training for e in estimates), sum(e.evaluation for e in estimates)
-    total = ["sum", f"{steps:,}", spell(training), "", f"{results:,}", spell(evaluation)]
-    head = ["model", "steps left", "training", "methods", "results left", "evaluation"]
+    total = ["sum", "", f"{steps:,}", spell(training), f"{results:,}", spell(evaluation)]
+    head = ["model", "methods", "steps left", "training", "results left", "evaluation"]
     lines = [
         grid.about,
         "",
-        table(head, [*rows, total], rule_before_last=True),
+        table(head, [*rows, total], rule_before_last=True, left=2),
         "",
         f"About {spell(training + evaluation)} here ({device}), from a few steps of each kind and two images a method on an untrained "
         "network; busy cores make it longer.",
