@@ -196,6 +196,7 @@ def test_wrong_options_of_adapt(
         (("--limit", "ten"), "--limit"),
         (("--methods", "source,ttap"), "did you mean 'ttaps'"),
         (("--methods", ","), "names no method"),
+        (("--methods", "bn", "--data", "not looked for"), "Method 'bn' needs BatchNorm layers"),
         (("--seeds", "0,b"), "--seeds must be whole numbers"),
         (("--shard", "3/2"), "no shard 3 of 2"),
         (("--shard", "half"), "written i/n"),
@@ -208,7 +209,7 @@ def test_wrong_options_of_adapt(
     ],
 )
 def test_wrong_options_of_evaluate(
-    refused: Refused, model: Path, tmp_path: Path, options: tuple[str, str], words: str
+    refused: Refused, model: Path, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
     assert words in refused("evaluate", model, *options, "--out", tmp_path / "results", code=2)
     assert not (tmp_path / "results").exists()

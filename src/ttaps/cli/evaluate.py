@@ -11,6 +11,7 @@ from typing import Annotated
 
 import tyro
 
+from ttaps.adaptation import check
 from ttaps.api import load
 from ttaps.cli.choice import chosen_methods
 from ttaps.cli.options import ModelName, listed, parse, pick_device, print_json, table, use_threads
@@ -89,6 +90,8 @@ def run(arguments: list[str]) -> None:
     use_threads(options.threads)
     device = pick_device(options.device)
     model = load(options.model)
+    for method in methods:  # before a folder of pictures is read through
+        check(method, model.network, model.objective)
     data = open_benchmark(
         options.data,
         options.data_root,
