@@ -11,6 +11,8 @@ from typing import Any
 from ttaps.adaptation import make_method
 from ttaps.evaluate import Experiment, Row, Store
 from ttaps.evaluate.settings import IN_PROTOCOL
+from ttaps.report.outcomes import read_runs
+from ttaps.report.tables import Metric, Table, make_tables
 
 Traces = Mapping[str, Sequence[str]]
 """For each corruption a word per image: its letters say whether it is right (r) or wrong (w) before and after each step."""
@@ -56,6 +58,12 @@ def fill(
         for corruption, words in traces.items():
             rows = [_row(corruption, severity, image, word, confidence) for image, word in enumerate(words)]
             store.add(number, rows)
+
+
+def only_table(folder: Path, metric: Metric = "accuracy", published: bool = True) -> Table:
+    """Return the table of a folder that has one."""
+    (table,) = make_tables(read_runs([folder]), metric, published)
+    return table
 
 
 def before(traces: Traces) -> Traces:
