@@ -11,7 +11,7 @@ from pathlib import Path
 from ttaps.adaptation import make_method
 from ttaps.api import load
 from ttaps.cli.evaluate import accuracy_table, settings_line
-from ttaps.cli.options import parse, pick_device, print_json, use_threads
+from ttaps.cli.options import make_room, parse, pick_device, print_json, use_threads
 from ttaps.errors import UsageError
 from ttaps.evaluate import Benchmark, Row, Store, Summary, evaluate, open_benchmark, summarise, to_json
 from ttaps.model.checkpoint import Model
@@ -45,6 +45,7 @@ def run(arguments: list[str]) -> None:
     """Adapt to some pictures under every corruption of the sample, and show what came of it."""
     options = parse(Demo, "demo", arguments)
     check_figure(options.out)
+    make_room(options.out)
     if not 1 <= options.images <= 200:
         raise UsageError(f"--images must be from 1 to 200, which is all there are, not {options.images}.")
     use_threads(options.threads)
