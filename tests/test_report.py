@@ -162,6 +162,8 @@ def test_published_numbers_stand_beside_ours(two_seeds: Path) -> None:
     assert ttaps.std is None
     assert "86.2, not 68.2 as printed" in " ".join(protocol(table))
     assert not only_table(two_seeds, published=False).published
+    fill(two_seeds / "100", FOG_SNOW, data="cifar100-c")
+    assert protocol(only_table(two_seeds / "100"))[-1].endswith("Table IV (MT3 as quoted there).")
 
 
 @pytest.mark.parametrize(("data", "methods"), [("cifar10-c", 8), ("cifar100-c", 5)])

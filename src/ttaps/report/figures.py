@@ -107,7 +107,9 @@ def _of_table(table: Table) -> Iterator[Drawing]:
     yield Drawing(file_name(prefix, "steps"), caption, figure, table)
     for group in by_prototypes(columns):
         name = group[0].label.partition(", K=")[0]
-        words = f"{where}: {name} with different numbers K of prototypes; lines and bands as in the figure before."
+        words = (
+            f"{where}: {name} with different numbers K of prototypes; lines and bands as in the figure of all methods."
+        )
         figure = steps_figure(table, group, [f"K={column.prototypes}" for column in group])
         yield Drawing(file_name(prefix, "steps-k", name), words, figure, table)
 

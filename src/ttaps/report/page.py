@@ -55,7 +55,8 @@ def _verdict(label: str, line: Line) -> tuple[str, ...]:
     sure = d.p < SURE and (
         d.low > 0 or d.high < 0
     )  # the test counts pictures, the interval weighs them: both must agree
-    real = "more than chance explains" if sure else "no more than chance explains"
+    changed = "more than chance explains" if sure else "no more than chance explains"
+    real = changed if d.fixed or d.broken else "no label became right or wrong"
     before, after = (f"{accuracy.percent:.1f}" for accuracy in (line.before, line.after))
     return label, before, after, *change_words(d), real
 

@@ -8,7 +8,7 @@ from ttaps.adaptation.settings import SETTINGS
 from ttaps.evaluate.settings import EPISODIC, changed_settings, default_name
 from ttaps.evaluate.summary import AVERAGE
 from ttaps.report.columns import Column
-from ttaps.report.published import CORRECTION, SETS
+from ttaps.report.published import ORIGIN, SETS
 from ttaps.report.tables import Shown, Table
 
 
@@ -28,10 +28,9 @@ def protocol(table: Table) -> list[str]:
         "or several seeds, where a picture counts once, the exact sign test over pictures. No p is corrected for the number of comparisons."
     )
     if table.published:
-        own = SETS[table.data] == table.data
-        lines.append(
-            CORRECTION if own else f"{CORRECTION} Those are all 10,000 images of {SETS[table.data]}, not this sample."
-        )
+        name = SETS[table.data]
+        other = "" if name == table.data else f" Those are all 10,000 images of {name}, not this sample."
+        lines.append(f"{ORIGIN[name]}{other}")
     return lines
 
 

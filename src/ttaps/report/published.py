@@ -23,10 +23,12 @@ LABELS = {
 SETS = {"cifar10-c": "cifar10-c", "cifar100-c": "cifar100-c", "sample": "cifar10-c"}
 """Which published set stands beside which of ours; the sample is pictures of CIFAR-10-C."""
 SEVERITY = 5
-CORRECTION = (
-    "† published: Bartler et al., TTAPS, IJCNN 2022, Tables III and IV (TTT, MT3 and MEMO as quoted there). "
-    "MT3 under brightness is 86.2, not 68.2 as printed: only 86.2 gives the printed average, and MT3's own table has 86.23."
-)
+ORIGIN = {
+    "cifar10-c": "† published: Bartler et al., TTAPS, IJCNN 2022, Table III (TTT, MT3 and MEMO as quoted there). MT3 under brightness is "
+    "86.2, not 68.2 as printed: only 86.2 gives the printed average, and MT3's own table has 86.23.",
+    "cifar100-c": "† published: Bartler et al., TTAPS, IJCNN 2022, Table IV (MT3 as quoted there).",
+}
+"""Where published numbers come from, and what is corrected in them."""
 
 
 @dataclass(frozen=True)
