@@ -10,11 +10,13 @@ from ttaps.errors import UsageError
 
 
 def test_brackets_hold_settings_of_one_entry() -> None:
-    assert chosen_methods("source, ttaps[lr=1,steps=5],ttaps[codes=hard],ttaps:fast[views.flip=0]") == [
+    assert chosen_methods(
+        "source, ttaps[lr=1,steps=5],ttaps[codes=hard],ttaps:fast[views.flip=0, views.scale=[0.5,1.0]]"
+    ) == [
         Source(),
         Ttaps(lr=1.0, steps=5),
         Ttaps(codes="hard"),
-        make_method("ttaps:fast", {"views": {"flip": 0}}),
+        make_method("ttaps:fast", {"views": {"flip": 0, "scale": [0.5, 1.0]}}),
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +10,10 @@ from ttaps.adaptation import METHODS, Method, make_method
 from ttaps.config import nearest
 from ttaps.errors import UsageError
 
-BETWEEN = re.compile(r",(?![^\[]*\])")  # commas outside of brackets
-
 
 def chosen_methods(text: str, settings: Sequence[str] = ()) -> list[Method]:
     """Return the methods of a list, each with the settings in its brackets and those given as ``METHOD.NAME=VALUE``."""
-    wanted = {name: inline(name) for part in BETWEEN.split(text) if (name := part.strip())}
+    wanted = {name: inline(name) for name in split(text)}
     if not wanted:
         raise UsageError(f"--methods names no method; known are {', '.join(METHODS)}.")
     bases = {name: name.partition("[")[0] for name in wanted}
@@ -36,10 +33,21 @@ def inline(name: str) -> dict[str, Any]:
     if bracket and not rest.endswith("]"):
         raise UsageError(f"--methods {name}: write METHOD[NAME=VALUE,...], like ttaps[lr=0.3,steps=5].")
     settings: dict[str, Any] = {}
-    for part in rest.removesuffix("]").split(","):
-        if part.strip():
-            put(settings, *parse_setting(f"{method}.{part.strip()}")[1:])
+    for part in split(rest.removesuffix("]")):
+        put(settings, *parse_setting(f"{method}.{part}")[1:])
     return settings
+
+
+def split(text: str) -> list[str]:
+    """Return the parts between commas that are in no brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
 
 
 def parse_setting(assignment: str) -> tuple[str, list[str], Any]:
