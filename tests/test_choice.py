@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ttaps.adaptation import Memo, Source, Ttaps, make_method
@@ -18,6 +20,14 @@ def test_brackets_hold_settings_of_one_entry() -> None:
         Ttaps(codes="hard"),
         make_method("ttaps:fast", {"views": {"flip": 0, "scale": [0.5, 1.0]}}),
     ]
+
+
+def test_a_setting_leaves_its_neighbours_in_a_named_group_alone() -> None:
+    (method,) = chosen_methods("ttaps:tuned[views.flip=0]")
+    tuned = make_method("ttaps:tuned")
+    assert isinstance(method, Ttaps)
+    assert isinstance(tuned, Ttaps)
+    assert method == replace(tuned, views=replace(tuned.views, flip=0))
 
 
 def test_set_reaches_every_entry_of_its_method() -> None:

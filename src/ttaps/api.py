@@ -46,7 +46,7 @@ def load(model: str | Path, backbone: nn.Module | None = None) -> Model:
 def adapt(
     model: Model | nn.Module,
     images: ImageLike | Sequence[ImageLike],
-    method: str | Method = "ttaps",
+    method: str | Method = "ttaps:tuned",
     *,
     seed: int = 0,
     keys: Sequence[int] | None = None,

@@ -63,7 +63,8 @@ def make_method(name: str, settings: dict[str, Any] | None = None) -> Method:
     known = SETTINGS.get(method, {})
     if named and named not in known:
         raise UsageError(f"Method '{method}' has no settings called '{named}'{nearest(named, known)}.")
-    return from_dict(METHODS[method], known.get(named, {}) | (settings or {}), where=method)
+    base = from_dict(METHODS[method], known.get(named, {}), where=method)
+    return from_dict(METHODS[method], settings or {}, where=method, base=base)
 
 
 def lacks(method: Method, network: nn.Module, objective: str = "") -> str | None:

@@ -30,8 +30,8 @@ class Adapt:
     """An embedded model (cifar10) or a run folder."""
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE...")]
     """Picture files, of any size."""
-    method: str = "ttaps"
-    """How to adapt (source, tent, memo, ttaps, ttaps:fast, ...: see ttaps methods); its own settings are the options below."""
+    method: str = "ttaps:tuned"
+    """How to adapt (source, tent, memo, ttaps, ttaps:tuned, ...: see ttaps methods); its own settings are the options below."""
     json: bool = False
     """Print for machines."""
     figure: Path | None = None
@@ -46,7 +46,7 @@ class Adapt:
 
 def run(arguments: list[str]) -> None:
     """Adapt to every picture, one at a time."""
-    method = make_method(peek(arguments, "--method") or "ttaps")
+    method = make_method(peek(arguments, "--method") or Adapt.method)
     # The options of the command are its own and its method's, so that --help shows both with their defaults.
     settings = ("settings", Annotated[type(method), NO_PREFIX], field(default=method))
     kind: Any = make_dataclass("Adapt", [settings], bases=(Adapt,), frozen=True)

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Every stored evaluation behind docs/results.md and the model cards. Killed at any moment, the same command goes on where it was.
+#   ttaps data get cifar10 && ttaps data build cifar10-c     (the same for cifar100)
+#   bash tools/results.sh [FOLDER] [PART]...
+set -eu
+out=${1:-results/page}
+shift || true
+
+evaluate() { ttaps evaluate "$@" > /dev/null; }
+
+# What the test-time settings do: validation images under the four extra corruptions only.
+settings() {
+  local plain='views.jitter=0.0,views.grayscale=0.0' size='pool=16,copies=8,scope=last_block,steps=6' methods='source,ttaps:fast'
+  local views="views.scale=[0.3,1.0],$plain,views.blur=1.0" base='tau=0.1,epsilon=0.05'
+  for lr in 0.5 1 2 4; do
+    for pair in "$base" tau=0.1,epsilon=0.02 tau=0.25,epsilon=0.1; do methods+=",ttaps[$size,$views,lr=$lr,$pair]"; done
+  done
+  methods+=",ttaps[pool=32,copies=16,scope=last_block,steps=6,$views,lr=2,$base]"
+  methods+=",ttaps[$size,views.scale=[0.5,1.0],$plain,views.blur=1.0,lr=2,$base]"
+  methods+=",ttaps[$size,views.scale=[0.3,1.0],$plain,views.blur=0.0,lr=2,$base]"
+  methods+=",ttaps[$size,lr=2,$base]" # the paper's views
+  methods+=",ttaps[pool=16,copies=8,scope=stage3,steps=6,$views,lr=2,$base]"
+  methods+=",ttaps[pool=16,copies=8,scope=norm,steps=3,$views,lr=2,$base]"
+  methods+=",ttaps[$size,$views,lr=0.5,momentum=0.9,$base]"
+  methods+=",ttaps[$size,$views,lr=2,codes=hard,$base]"
+  methods+=",ttaps[$size,$views,lr=2,codes=sinkhorn,$base]"
+  evaluate cifar10 --data cifar10-val-c --methods "$methods" --limit 50 --out "$out/settings"
+}
+
+# The main table: CIFAR-10-C, severity 5, and the clean test set.
+main() {
+  evaluate cifar10 --data cifar10 --methods source --out "$out/clean"
+  evaluate cifar10 --data cifar10-c --methods source,tent,ttaps:tuned --limit 300 --projections 1000 --out "$out/main"
+  evaluate cifar10 --data cifar10-c --methods memo --limit 40 --out "$out/main"
+}
+
+# The paper's settings as printed, at full cost, against the cheap ones.
+exact() { evaluate cifar10 --data cifar10-c --methods ttaps,ttaps:fast --limit 10 --out "$out/exact"; }
+
+# The authors' momentum that lives on from image to image (in order), against momentum that is reset.
+leak() {
+  evaluate cifar10 --data cifar10-c --methods 'ttaps:tuned[lr=0.5,momentum=0.9],ttaps:tuned[lr=0.5,momentum=0.9,leak=true]' \
+    --limit 40 --out "$out/leak"
+}
+
+severities() { evaluate cifar10 --data cifar10-c --severity all --methods source,ttaps:tuned --limit 20 --out "$out/severities"; }
+
+baseline() {
+  evaluate baseline-cifar10 --data cifar10 --methods source --out "$out/clean"
+  evaluate baseline-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/main"
+}
+
+hundred() {
+  evaluate cifar100 --data cifar100 --methods source --out "$out/clean"
+  evaluate cifar100 --data cifar100-c --methods source,ttaps:tuned --limit 60 --out "$out/hundred"
+}
+
+for part in "${@:-settings main exact leak severities baseline hundred}"; do
+  for one in $part; do "$one"; done
+done
