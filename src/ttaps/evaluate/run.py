@@ -22,7 +22,7 @@ from ttaps.evaluate.benchmark import Benchmark
 from ttaps.evaluate.live import Live
 from ttaps.evaluate.order import batch_size, check_order, ordered, streams, whole_batches
 from ttaps.evaluate.plan import EVERYTHING, Item, Plan, Shard
-from ttaps.evaluate.settings import settings_name
+from ttaps.evaluate.settings import IN_PROTOCOL, settings_name
 from ttaps.evaluate.spent import Spent
 from ttaps.evaluate.store import Experiment, Row, Store
 from ttaps.evaluate.tally import Tally
@@ -118,7 +118,7 @@ class Track:
 def describe(model: Model, data: Benchmark, method: Method, seed: int) -> Experiment:
     """Return all that a result depends on besides the image."""
     settings: dict[str, Any] = dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}
-    stated = {name: value for name, value in settings.items() if name not in ("online", "leak")}  # by the protocol
+    stated = {name: value for name, value in settings.items() if name not in IN_PROTOCOL}
     canonical = json.dumps(stated, sort_keys=True, separators=(",", ":"))
     return Experiment(
         model.name, model.fingerprint, data.name, data.digest, method.name, canonical, seed, protocol(method)

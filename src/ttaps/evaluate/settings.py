@@ -20,7 +20,7 @@ def changed_settings(experiment: Experiment) -> dict[str, Any]:
 
     Of a method or a setting that this version does not know, everything is a change.
     """
-    return _changes(json.loads(experiment.settings), _defaults(experiment.method))
+    return _changes(_flat(json.loads(experiment.settings)), _usual(experiment.method))
 
 
 def settings_name(experiment: Experiment) -> str:
@@ -28,9 +28,8 @@ def settings_name(experiment: Experiment) -> str:
 
     What is kept from image to image is added where it is not what the name says: ``online``, or ``reference, episodic``.
     """
-    changed = changed_settings(experiment)
-    best, own = _named(experiment)
-    rest = [f"{name} {value}" for name, value in changed.items() if name not in own]
+    best, different = _nearest(experiment)
+    rest = [f"{name} {value}" for name, value in different.items()]
     usual = protocol(make_method(f"{experiment.method}:{best}")) if best else EPISODIC
     kept = "" if experiment.protocol == usual else experiment.protocol
     return ", ".join(filter(None, [best, *rest, kept]))
@@ -41,32 +40,29 @@ def default_name(method: str) -> str:
     return next((name for name, known in SETTINGS.get(method, {}).items() if not known), "")
 
 
-def _named(experiment: Experiment) -> tuple[str, dict[str, Any]]:
-    """Return the named settings that agree with an experiment's in the most respects, and what they change; no name where none do."""
-    changed, usual = changed_settings(experiment), _defaults(experiment.method)
-    stored = {
-        name: {key: value for key, value in known.items() if key not in IN_PROTOCOL}
-        for name, known in SETTINGS.get(experiment.method, {}).items()
-    }
-    named = {name: _changes(known, usual) for name, known in stored.items()}
-    fitting = [name for name, known in named.items() if known and known.items() <= changed.items()]
-    best = max(fitting, key=lambda name: len(named[name]), default="")
-    return best, named.get(best, {})
+def _nearest(experiment: Experiment) -> tuple[str, dict[str, Any]]:
+    """Return the named settings that the fewest of an experiment's differ from (no name for the defaults), and those that do."""
+    settings = _flat(json.loads(experiment.settings))
+    names = [name for name, known in SETTINGS.get(experiment.method, {}).items() if known]
+    differences = {name: _changes(settings, _usual(experiment.method, name)) for name in ("", *names)}
+    best = min(differences, key=lambda name: len(differences[name]))
+    return best, differences[best]
 
 
-def _defaults(method: str) -> dict[str, Any]:
+def _usual(method: str, named: str = "") -> dict[str, Any]:
+    """Return a method's settings by default, or those of a name; nothing of a method that this version does not know."""
     if method not in METHODS:
         return {}
-    made: Any = METHODS[method]()
-    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(made)))  # lists for tuples, as they are stored
-    return plain
+    made: Any = make_method(f"{method}:{named}")
+    return _flat(json.loads(json.dumps(dataclasses.asdict(made))))  # lists for tuples, as they are stored
 
 
-def _changes(settings: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in settings.items():
-        if isinstance(value, dict):
-            found |= _changes(value, usual.get(name, {}), f"{prefix}{name}.")
-        elif name not in usual or value != usual[name]:
-            found[f"{prefix}{name}"] = value
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return found
+
+
+def _changes(settings: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in usual or value != usual[name]}
