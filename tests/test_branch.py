@@ -35,6 +35,7 @@ def test_a_branch_ends_as_the_run_alone_would(textures: ImageSet, tmp_path: Path
         Run(baseline, tmp_path / name, split).train()
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("branch", "alone")]
     assert weights[0] == weights[1]
+    stopped(SHORT, trunk, split, 9)  # the trunk has gone its own way
     branch(trunk, baseline, tmp_path / "branch", len(split.train))
     assert (tmp_path / "branch" / "model.safetensors").read_bytes() == weights[0], "a run under way was set back"
 
@@ -42,13 +43,17 @@ def test_a_branch_ends_as_the_run_alone_would(textures: ImageSet, tmp_path: Path
 def test_runs_that_differ_are_refused(textures: ImageSet, tmp_path: Path) -> None:
     split = Split.of(textures)
     trunk = stopped(SHORT, tmp_path / "trunk", split, 9)
-    with pytest.raises(UsageError, match="at step 9, but this one differs from step 8 on"):
+    with pytest.raises(UsageError, match=r"at step 9, but this one differs from step 8 on \(objective\)"):
         branch(trunk, replace(SHORT, objective="jt"), tmp_path / "jt", len(split.train))
-    with pytest.raises(UsageError, match="differs from step 0 on"):
-        branch(trunk, replace(SHORT, seed=1), tmp_path / "seed", len(split.train))
+    other = replace(SHORT, seed=1, validate_every=9.0, optimiser=replace(SHORT.optimiser, lr=0.7))
+    with pytest.raises(UsageError, match=r"differs from step 0 on \(seed, optimiser\.lr\)"):
+        branch(trunk, other, tmp_path / "seed", len(split.train))
     with pytest.raises(UsageError, match="there is no run in"):
         branch(tmp_path, SHORT, tmp_path / "new", len(split.train))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["trunk"]
+    done = stopped(SHORT, tmp_path / "done", split, Run(SHORT, tmp_path / "done", split).schedule.steps)
+    with pytest.raises(UsageError, match="nothing is left to do"):
+        branch(done, SHORT, tmp_path / "again", len(split.train))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["done", "trunk"]
 
 
 @pytest.mark.parametrize(

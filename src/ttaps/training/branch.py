@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +21,54 @@ ALIKE_AT_FIRST = ("baseline", "jt", "jt+ent")  # before the joint loss begins, a
 def branch(source: Path, config: TrainConfig, folder: Path, images: int) -> None:
     """Start a run in ``folder`` from the state of the run in ``source``; refused unless both do the same steps up to there.
 
-    A run that is already under way in ``folder`` is left as it is.
+    A run that is already under way in ``folder`` is left as it is, so that the same command goes on with it wherever ``source`` is by then.
     """
+    if load_state(folder) is not None:
+        return
     if not (source / "train.toml").exists():
         raise UsageError(f"--branch: there is no run in {source}.")
     other = from_dict(TrainConfig, read_toml(source / "train.toml"), where=str(source))
     state = load_state(source)
     if state is None:
         raise UsageError(f"--branch: the run in {source} has saved no state yet.")
-    parting = first_difference(other, config, images, state.step)
+    parting, steps = first_difference(other, config, images, state.step), _schedule(config, images).steps
     if parting is not None:
         raise UsageError(
-            f"--branch: the run in {source} is at step {state.step}, but this one differs from step {parting} on.\n"
+            f"--branch: the run in {source} is at step {state.step}, but this one differs from step {parting} on "
+            f"({', '.join(differing(asdict(other), asdict(config)))}).\n"
             "Branch from an earlier state, or train from the beginning."
         )
+    if state.step >= steps:  # what is left to do writes the model
+        raise UsageError(
+            f"--branch: the run in {source} is at step {state.step}, and this one has only {steps}: nothing is left to do."
+        )
     claim_folder(folder, config)
-    if load_state(folder) is None:
-        if (source / METRICS).exists():
-            write_text(folder / METRICS, (source / METRICS).read_text())
-        save_state(folder, state)
+    if (source / METRICS).exists():
+        write_text(folder / METRICS, (source / METRICS).read_text())
+    save_state(folder, state)
 
 
 def first_difference(one: TrainConfig, other: TrainConfig, images: int, steps: int) -> int | None:
     """Return the first of ``steps`` steps that two runs on so many images would not do alike; None if there is none."""
     if _everywhere(one) != _everywhere(other):
         return 0
-    ours, theirs = (Schedule(config, epoch_steps(images, config.batch)) for config in (one, other))
+    ours, theirs = _schedule(one, images), _schedule(other, images)
     return next((step for step in range(steps) if _at(ours, step) != _at(theirs, step)), None)
+
+
+def differing(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return the names of the settings that differ and may change a weight, nested ones in full (``loss.tau``)."""
+    found: list[str] = []
+    for name, value in one.items():
+        if isinstance(value, dict):
+            found += differing(value, other[name], f"{prefix}{name}.")
+        elif value != other[name] and name not in ONLY_WATCHED:
+            found.append(f"{prefix}{name}")
+    return found
+
+
+def _schedule(config: TrainConfig, images: int) -> Schedule:
+    return Schedule(config, epoch_steps(images, config.batch))
 
 
 def _everywhere(config: TrainConfig) -> TrainConfig:
