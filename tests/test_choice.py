@@ -22,6 +22,13 @@ def test_brackets_hold_settings_of_one_entry() -> None:
     ]
 
 
+def test_the_same_method_written_in_two_ways_is_done_once() -> None:
+    assert chosen_methods("ttaps:tuned,source,ttaps:tuned[steps=6],ttaps:tuned[views.scale=[0.3,1.0]]") == [
+        make_method("ttaps:tuned"),
+        Source(),
+    ]
+
+
 def test_a_setting_leaves_its_neighbours_in_a_named_group_alone() -> None:
     (method,) = chosen_methods("ttaps:tuned[views.flip=0]")
     tuned = make_method("ttaps:tuned")
@@ -42,6 +49,7 @@ def test_set_reaches_every_entry_of_its_method() -> None:
     ("text", "message"),
     [
         ("ttaps[lr=1", r"write METHOD\[NAME=VALUE"),
+        ("ttaps[lr]", r"--methods ttaps\[lr\]: write METHOD\[NAME=VALUE"),
         ("ttaps[lr=1]x", r"write METHOD\[NAME=VALUE"),
         ("ttaps[lr]", "METHOD.NAME=VALUE"),
         ("ttaps[lrr=1]", "did you mean 'lr'"),

@@ -24,16 +24,17 @@ def chosen_methods(text: str, settings: Sequence[str] = ()) -> list[Method]:
         for name, base in bases.items():
             if base == method:
                 put(wanted[name], path, value)
-    return [make_method(bases[name], own) for name, own in wanted.items()]
+    return list(dict.fromkeys(make_method(bases[name], own) for name, own in wanted.items()))  # each once
 
 
 def inline(name: str) -> dict[str, Any]:
     """Return the settings in the brackets of ``METHOD[NAME=VALUE,...]``; none without brackets."""
     method, bracket, rest = name.partition("[")
-    if bracket and not rest.endswith("]"):
+    parts = split(rest.removesuffix("]"))
+    if bracket and not (rest.endswith("]") and all("=" in part for part in parts)):
         raise UsageError(f"--methods {name}: write METHOD[NAME=VALUE,...], like ttaps[lr=0.3,steps=5].")
     settings: dict[str, Any] = {}
-    for part in split(rest.removesuffix("]")):
+    for part in parts:
         put(settings, *parse_setting(f"{method}.{part}")[1:])
     return settings
 
