@@ -58,7 +58,7 @@ def written(path: Path, fingerprint: str) -> Evaluation | None:
         experiments = [Experiment(**{**e, "settings": json.dumps(e["settings"])}) for e in found["experiments"]]
     except (ValueError, TypeError, KeyError) as error:
         raise TtapsError(
-            f"{path} is damaged ({error}).\nDelete it, or write it again: python -m ttaps.bench.fast_vs_exact"
+            f"{path} is damaged ({error}).\nDelete it, or write it again: python -m ttaps.bench.fast_vs_exact MODEL RESULTS"
         ) from error
     today = [(fingerprint, EXACT), (fingerprint, FAST)]
     return found if [(e.fingerprint, settings_name(e)) for e in experiments] == today else None
@@ -92,6 +92,8 @@ def main(model: str, results: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("Name a model and a folder of results: python -m ttaps.bench.fast_vs_exact MODEL RESULTS")
     try:
         main(*sys.argv[1:])
     except TtapsError as error:

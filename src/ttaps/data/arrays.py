@@ -25,7 +25,7 @@ MB = 1 << 20
 BLOCK = MB // 4
 BIG = 100 * MB  # worth a progress bar
 LOCAL_HEADER = (
-    30  # bytes before a member's name in a zip file, which end in the lengths of the name and of what follows it
+    30  # bytes before a member's name in a zip file; they end in the lengths of the name and of what follows it
 )
 
 
@@ -135,4 +135,6 @@ def _whole(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError(f"There is no file {path}.") from error
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not a whole .npz file ({error}).\nWrite one with numpy.savez.") from error
+        raise DataError(
+            f"{path} is not a whole .npz file ({error}).\nWrite one with numpy.savez, of numbers and of names that are strings."
+        ) from error

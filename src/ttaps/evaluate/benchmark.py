@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ttaps.config import nearest
 from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, data_root, load_set, split_train
-from ttaps.data.cifar_c import FOLDERS
+from ttaps.data.cifar_c import FOLDERS, SEVERITIES
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.images import ImageFolder, open_image_folder
 from ttaps.data.record import origin
@@ -30,7 +30,6 @@ CLEAN = "clean"
 CORRUPTED = ("cifar10-c", "cifar100-c")
 VALIDATION = {"cifar10-val-c": "cifar10", "cifar100-val-c": "cifar100"}
 """The training set's held-out fifth under the extra corruptions: for choosing settings without a look at the test set."""
-SEVERITIES = (1, 2, 3, 4, 5)
 VALIDATION_SEED = 1  # the test sets' corruptions are drawn with seed 0
 
 Pixels = NDArray[np.uint8]
@@ -160,7 +159,7 @@ def _choose(
     severities: Sequence[int],
     usual: tuple[str, ...],
     known: tuple[str, ...] = CORRUPTIONS + EXTRA_CORRUPTIONS,
-    levels: tuple[int, ...] = SEVERITIES,
+    levels: Sequence[int] = SEVERITIES,
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the corruptions and severities that were asked for, each once, or the usual ones."""
     for corruption in corruptions:

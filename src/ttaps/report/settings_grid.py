@@ -12,6 +12,7 @@ import numpy as np
 from ttaps.evaluate import Experiment
 from ttaps.evaluate.settings import default_name, settings_name
 from ttaps.report.alike import SYMBOLS
+from ttaps.report.grids import signed
 from ttaps.report.settings_map import Settings, Tried, coloured
 from ttaps.report.style import COLUMN, INK, new_figure, strip
 
@@ -77,5 +78,5 @@ def _write_cell(axes: Any, one: Tried, row: int, column: int, strongest: float) 
     fixed, broken = one.per_hundred()
     style = {"ha": "center", "va": "center", "color": ink}
     weight = "bold" if one.certain else "normal"
-    axes.text(column, row - 0.17, f"{round(change, 1) + 0.0:+.1f}", fontsize=6.5, fontweight=weight, **style)
+    axes.text(column, row - 0.17, signed(change), fontsize=6.5, fontweight=weight, **style)
     axes.text(column, row + 0.24, f"{fixed:.1f} / {broken:.1f}", fontsize=4.8, **style)

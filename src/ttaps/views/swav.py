@@ -73,7 +73,7 @@ class SwavViews:
             raise UsageError(f"blur_kernel is {self.blur_kernel}: give an odd number of pixels, such as 3, or 0")
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
             raise UsageError(
-                f"scale is {self.scale}: give the smallest and the largest share of the area, within 0 and 1"
+                f"scale is {self.scale}: give the smallest and the largest share of the area, within 0 and 1."
             )
         for name in ("flip", "jitter_probability", "grayscale", "blur"):
             if not 0 <= getattr(self, name) <= 1:
