@@ -100,11 +100,12 @@ def draw(path: Path, model: Model, data: Benchmark, summary: Summary, rows: list
         line.corruption: [tile(data, row) for row in ordered if row.corruption == line.corruption][:PICTURES]
         for line in summary.lines
     }
-    title = f"TTAPS on {summary.lines[0].n} real pictures under each of {len(tiles)} corruptions"
+    n = summary.lines[0].n
+    title = f"TTAPS on {n} real picture{'s' * (n != 1)} under each of {len(tiles)} corruptions"
     caption = (
         "Beside each picture: its true label (bold), the label before and the label after adaptation.",
         "Pictures whose label changed come first, for better or worse; all pictures count in the numbers.",
-        f"Model {model.name} ({model.fingerprint}); severity 5; {settings(summary)}.",
+        f"Model {model.name} ({model.fingerprint}); severity 5; method {METHOD}.",
     )
     demo_figure(path, tiles, (*summary.lines, summary.average), title, caption)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,8 +131,9 @@ def _short(name: str, most: int = 20) -> str:
     return readable if len(readable) <= most else f"{readable[: most // 2]}…{readable[-most // 2 + 1 :]}"
 
 
-# Of the demo's figure, in inches: the corruptions' names, a row, a picture with its words, the chart.
-SIDE, HEIGHT, TILE, CHART = 1.15, 0.92, 1.62, 3.6
+# Of the demo's figure, in inches: the corruptions' names, a row, a picture with its words, the chart, the numbers beside it, a letter.
+SIDE, HEIGHT, TILE, CHART, NUMBERS, LETTER = 1.15, 0.92, 1.62, 3.6, 1.2, 0.055
+LEAST_COLUMNS = 3  # as wide as the caption needs
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +154,9 @@ def demo_figure(
 
     ``tiles`` are the pictures of each corruption; a line without any, such as the average, has the caption in their place.
     """
-    columns = max(map(len, tiles.values()))
-    width, tall = SIDE + TILE * columns + CHART + 1.15, HEIGHT * len(lines) + 1.15
+    columns = max(LEAST_COLUMNS, *map(len, tiles.values()))
+    width, tall = SIDE + TILE * columns + 0.2 + CHART + NUMBERS, HEIGHT * len(lines) + 1.15
+    words = "\n".join(textwrap.fill(line, int(TILE * columns / LETTER)) for line in caption)
     figure = new_figure(width, tall)
     wall = figure.add_axes(_inches(figure, 0, 0.6, SIDE + TILE * columns, HEIGHT * len(lines)))
     wall.set(xlim=(-SIDE / HEIGHT, TILE * columns / HEIGHT), ylim=(len(lines), 0))
@@ -163,8 +166,8 @@ def demo_figure(
         for column, tile in enumerate(tiles.get(line.corruption, ())):
             _tile(wall, tile, column * TILE / HEIGHT, row)
         if line.corruption not in tiles:
-            write(wall, 0, row + 0.5, "\n".join(caption), fontsize=7.5, color="#555555", linespacing=1.5)
-    _chart(figure.add_axes(_inches(figure, width - CHART - 0.95, 0.6, CHART, HEIGHT * len(lines))), lines)
+            write(wall, 0, row + 0.5, words, fontsize=7.5, color="#555555", linespacing=1.5)
+    _chart(figure.add_axes(_inches(figure, width - CHART - NUMBERS, 0.6, CHART, HEIGHT * len(lines))), lines)
     write(wall, 0.16 / HEIGHT - SIDE / HEIGHT, -0.35, title, fontsize=12, fontweight="bold")
     save_figure(figure, path)
 
@@ -214,6 +217,5 @@ def _dot(axes: Any, accuracy: Accuracy, height: float, colour: str, full: bool) 
     axes.plot(
         [accuracy.low, accuracy.high], [height, height], color=colour, linewidth=1.5, solid_capstyle="butt", alpha=0.75
     )
-    axes.plot(
-        accuracy.percent, height, marker="o", markersize=6, color=colour, markerfacecolor=colour if full else "white"
-    )
+    inside = colour if full else "white"
+    axes.plot(accuracy.percent, height, marker="o", markersize=6, color=colour, markerfacecolor=inside, clip_on=False)
