@@ -14,7 +14,7 @@ import pytest
 
 from small_cifar import SMALL10, write_files
 from small_model import QUICK, write_model, write_picture
-from ttaps import __version__
+from ttaps import __version__, api
 from ttaps.cli import COMMANDS, main
 from ttaps.cli.choice import parse_setting
 from ttaps.cli.options import PRESETS, print_json, shorten
@@ -268,6 +268,19 @@ def test_info(model: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_info_lists_the_embedded_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cifar10" in printed(capsys, "info", "--json")
+
+
+def test_a_model_in_the_package_goes_before_one_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, folder in (("PUBLISHED", "z"), ("EMBEDDED", "a")):
+        monkeypatch.setattr(api, name, tmp_path / folder)
+    for folder in ("z/b", "z/c", "a/c", "a/d"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").touch()
+    assert api.known_models() == {
+        name: tmp_path / folder / name for name, folder in (("b", "z"), ("c", "a"), ("d", "a"))
+    }
 
 
 def test_data_check_fails_when_nothing_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,9 +28,12 @@ PUBLISHED = Path(__file__).parents[2] / "models"  # of the repository; an instal
 
 
 def known_models() -> dict[str, Path]:
-    """Return the models inside the package, and those of the repository where this is a clone of it, by name."""
-    folders = [*PUBLISHED.glob("*/config.json"), *EMBEDDED.glob("*/config.json")]
-    return {path.parent.name: path.parent for path in sorted(folders)}
+    """Return the models of the repository, where this is a clone of it, and those inside the package, in the order of their names.
+
+    Of two with the same name it is the one inside the package.
+    """
+    found = {path.parent.name: path.parent for where in (PUBLISHED, EMBEDDED) for path in where.glob("*/config.json")}
+    return dict(sorted(found.items()))
 
 
 def load(model: str | Path, backbone: nn.Module | None = None) -> Model:

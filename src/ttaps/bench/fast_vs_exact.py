@@ -1,7 +1,7 @@
 """What fast mode costs in accuracy: a stored evaluation of both modes on the same images, or the file beside a model made of one.
 
 That file is written by ``python -m ttaps.bench.fast_vs_exact MODEL RESULTS``, where RESULTS is a folder that
-``ttaps evaluate MODEL --methods ttaps,ttaps:fast --out RESULTS`` has filled, and MODEL an embedded model or a run folder.
+``ttaps evaluate MODEL --methods ttaps,ttaps:fast --out RESULTS`` has filled, and MODEL the name of a model or a run folder.
 """
 
 from __future__ import annotations

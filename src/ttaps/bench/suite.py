@@ -32,7 +32,7 @@ EXACT_EACH, FAST_EACH = 2, 18  # images for each thread: enough that no thread w
 
 
 class Suite:
-    """All that is timed, on an embedded model and the embedded images. Each round runs every one of ``jobs``."""
+    """All that is timed, on one model and the embedded images. Each round runs every one of ``jobs``."""
 
     def __init__(self, model: str) -> None:
         self.model, self.threads = model, torch.get_num_threads()

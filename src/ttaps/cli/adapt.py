@@ -27,7 +27,7 @@ class Adapt:
     """Adapt a model to each picture by itself and print its label before and after. The model is not changed."""
 
     model: ModelName
-    """An embedded model (cifar10) or a run folder."""
+    """A model by name (cifar10; ttaps info lists them) or a run folder."""
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE...")]
     """Picture files, of any size."""
     method: str = "ttaps:tuned"

@@ -28,7 +28,7 @@ class Bench:
     """Measure adaptation, views and training in turns on this machine, and print ratios: medians of rounds with their quartiles."""
 
     model: str = "cifar10"
-    """An embedded model or a run folder."""
+    """A model by name or a run folder."""
     rounds: int = 5
     """How often each thing is timed."""
     results: Path | None = None

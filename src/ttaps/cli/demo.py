@@ -34,7 +34,7 @@ class Demo:
     json: bool = False
     """Print for machines."""
     model: str = "cifar10"
-    """An embedded model, or a run folder of a model of CIFAR-10."""
+    """A model of CIFAR-10: by name, or a run folder."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
     threads: int | None = None

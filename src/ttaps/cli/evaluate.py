@@ -46,7 +46,7 @@ class Evaluate:
     """
 
     model: ModelName
-    """An embedded model (cifar10) or a run folder."""
+    """A model by name (cifar10; ttaps info lists them) or a run folder."""
     data: str = "sample"
     """sample (in the package), cifar10, cifar100, these with -c (corrupted) or -val-c, a folder of class folders, or an .npz file."""
     methods: str = "source,ttaps"

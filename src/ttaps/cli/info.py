@@ -18,7 +18,7 @@ class Info:
     """Say what a model is and what it can do; without a model, list those that have a name."""
 
     model: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = None
-    """An embedded model (cifar10) or a run folder."""
+    """A model by name (cifar10; ttaps info lists them) or a run folder."""
     json: bool = False
     """Print for machines."""
 

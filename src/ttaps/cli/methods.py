@@ -23,7 +23,7 @@ class Methods:
     cost: bool = True
     """Measure the cost per image relative to source, on networks of the model's shape."""
     model: str = "cifar10"
-    """An embedded model or a run folder: the shape of the networks."""
+    """A model by name or a run folder: the shape of the networks."""
     rounds: int = 2
     """How often each method is timed."""
     json: bool = False

@@ -108,7 +108,7 @@ def _bytes(tensor: Tensor) -> bytes:
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.parent.is_dir():
         raise CheckpointError(
-            f"There is no model folder {path.parent}.\nUse a run folder of 'ttaps train' or the name of an embedded model."
+            f"There is no model folder {path.parent}.\nUse a run folder of 'ttaps train' or a name that 'ttaps info' lists."
         )
     try:
         config = json.loads(path.read_text())
