@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from small_results import FOG_SNOW, Traces, before, fill
@@ -15,8 +16,8 @@ from ttaps.report.cost import Point, costs_figure, frontier, spread_out, table_c
 from ttaps.report.figures import MANY, draw_all
 from ttaps.report.outcomes import read_runs
 from ttaps.report.settings_grid import grid_figure, grids_of
-from ttaps.report.settings_map import map_figure, table_settings
-from ttaps.report.style import PLAIN
+from ttaps.report.settings_map import coloured, map_figure, table_settings
+from ttaps.report.style import PLAIN, new_figure
 from ttaps.report.tables import Table, make_tables
 
 BETTER: Traces = {"fog": ["wwr", "wrr", "rrw", "rrr"], "snow": ["wrr", "wwr", "rrr", "www"]}
@@ -213,3 +214,12 @@ def test_a_report_of_very_many_settings_has_the_maps_alone(sweep: Path) -> None:
     drawings, notes = draw_all([only_table(sweep)], [sweep])
     assert [drawing.name.split("-")[3] for drawing in drawings] == ["cost", "settings"]
     assert f"{len(SWEEP) + MANY} columns" in notes[0]
+
+
+def test_one_setting_far_off_leaves_the_others_their_colours() -> None:
+    axes = new_figure(1, 1).add_axes((0, 0, 1, 1))
+    points = np.full((11, 2), 1.0)
+    points[:5, 0] = 1.8
+    assert coloured(axes, points, (0, 2)).get_clim() == (-1.8, 1.8)
+    points[0] = -45.0
+    assert coloured(axes, points, (0, 2)).get_clim() == (-1.8, 1.8)

@@ -17,6 +17,7 @@ from ttaps.report.tables import Table
 
 LEAST = 4
 ROW, LETTER = 0.14, 0.046  # inches: a setting's height and a letter's width
+USUAL = 0.9  # of the numbers that are drawn as colours
 COLOURS = "RdBu"  # worse is red, better is blue: told apart by eyes of every kind
 
 
@@ -144,12 +145,15 @@ def _draw_steps(figure: Any, axes: Any, tried: Sequence[Tried], bar: float) -> N
     scale = figure.colorbar(image, cax=figure.add_axes((box.x0, bar, box.width, 0.25 * bar)), orientation="horizontal")
     scale.outline.set_visible(False)
     end = image.get_clim()[1]
-    scale.set_ticks([-end, end], labels=[f"{-end:+.1f}", f"{end:+.1f}"], fontsize=6, color=INK)
+    low, high = ("≤", "≥") if np.nanmax(np.abs(points)) > end else ("", "")
+    scale.set_ticks([-end, end], labels=[f"{low}{-end:+.1f}", f"{high}{end:+.1f}"], fontsize=6, color=INK)
 
 
 def coloured(axes: Any, points: Any, across: tuple[float, float]) -> Any:
-    """Draw numbers as colours around zero, row by row from the top."""
-    most = max(float(np.nanmax(np.abs(points))), 0.1)
+    """Draw numbers as colours around zero, row by row from the top; a few that are far greater than the others have the last colour."""
+    sizes = np.abs(points)
+    usual, most = float(np.nanquantile(sizes, USUAL)), float(np.nanmax(sizes))
+    most = max(usual if most > 2 * usual else most, 0.1)
     extent = (*across, len(points) - 0.5, -0.5)
     return axes.imshow(
         points, cmap=COLOURS, vmin=-most, vmax=most, aspect="auto", extent=extent, interpolation="nearest"
