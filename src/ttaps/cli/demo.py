@@ -19,7 +19,7 @@ from ttaps.report.pictures import Tile, demo_figure
 from ttaps.report.style import check_figure
 
 METHOD = "ttaps:tuned"
-IMAGES = 15  # under each corruption, a number and not a time: everybody sees the same. 63 s by the clock, 65 s of CPU on two busy cores
+IMAGES = 15  # under each corruption, a number and not a time: everybody sees the same. A third of them takes 14 s of CPU, start included
 PICTURES = 5  # of them in the figure
 
 
