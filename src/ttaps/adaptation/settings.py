@@ -9,7 +9,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "paper": {},  # as printed: the defaults
         # the authors' code: its momentum leaks from image to image, so results depend on the order
         "reference": {"momentum": 0.9, "weight_decay": 1e-5, "directions": "mean", "leak": True},
-        # the paper's loss and step size for a fortieth of the work (docs/log.md)
+        # the paper's loss and step size for a small part of the work (docs/log.md)
         "fast": {"pool": 16, "copies": 8, "scope": "last_block", "sure": 0.7},
         # best on validation images under the four extra corruptions (docs/results.md); plain steps, nothing shared between images
         "tuned": {
