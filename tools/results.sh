@@ -44,7 +44,7 @@ leak() {
     --limit 20 --out "$out/leak"
 }
 
-severities() { evaluate cifar10 --data cifar10-c --severity all --methods source,ttaps:tuned --limit 10 --out "$out/severities"; }
+severities() { evaluate cifar10 --data cifar10-c --severity all --methods source,ttaps:tuned --limit 30 --out "$out/severities"; }
 
 baseline() {
   evaluate baseline-cifar10 --data cifar10 --methods source --out "$out/clean"
