@@ -128,6 +128,18 @@ def test_prototypes_are_put_back_on_the_sphere(tiny_network: Network) -> None:
     torch.testing.assert_close(tiny_network.prototypes.detach(), before)
 
 
+def test_smooth_stem_does_not_hear_a_checkerboard() -> None:
+    torch.manual_seed(0)
+    rough = Network(TINY).backbone.get_parameter("stem.0.weight")
+    torch.manual_seed(0)
+    smooth = Network(dataclasses.replace(TINY, smooth_stem=True)).backbone.get_parameter("stem.0.weight")
+    sign = torch.tensor([1.0, -1.0]).repeat(8)
+    checkerboard = (sign * sign[:, None]).expand(1, 3, 16, 16)
+    assert nn.functional.conv2d(checkerboard, smooth).abs().max() < 1e-5
+    assert nn.functional.conv2d(checkerboard, rough).abs().max() > 0.1
+    torch.testing.assert_close(smooth.flatten(1).norm(dim=1), rough.flatten(1).norm(dim=1))
+
+
 def test_zero_init_starts_as_the_shortcuts(images: Tensor) -> None:
     torch.manual_seed(0)
     network = Network(dataclasses.replace(TINY, zero_init=True))

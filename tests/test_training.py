@@ -111,6 +111,26 @@ def test_muon_moves_kernels_by_orthogonal_steps_and_the_rest_by_sgd() -> None:
     torch.testing.assert_close(muon["kernel"].detach(), expected)
 
 
+def test_muon_leaves_parts_of_the_network_to_sgd() -> None:
+    names = ("backbone.stem.0.weight", "backbone.stage1.0.conv1.weight")
+    ends = {}
+    for config in (
+        OptimiserConfig(weight_decay=0),
+        OptimiserConfig(name="muon", weight_decay=0),
+        OptimiserConfig(name="muon", weight_decay=0, muon_leaves=("stem",)),
+    ):
+        torch.manual_seed(0)
+        weights = {name: nn.Parameter(torch.randn(4, 3, 3, 3)) for name in names}
+        for weight in weights.values():
+            weight.grad = torch.randn_like(weight)
+        Optimiser(weights, config).step(1.0)
+        ends[config.name, config.muon_leaves] = weights
+    mixed = ends["muon", ("stem",)]
+    assert torch.equal(mixed[names[0]], ends["sgd", ()][names[0]])
+    assert torch.equal(mixed[names[1]], ends["muon", ()][names[1]])
+    assert not torch.equal(ends["muon", ()][names[0]], ends["sgd", ()][names[0]])
+
+
 def test_average_is_the_weighted_sum_of_all_weights_so_far() -> None:
     history = torch.randn(31, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weight = nn.Parameter(history[:1].clone())
@@ -247,6 +267,9 @@ def test_cross_entropy_can_see_the_swav_views(textures: ImageSet, tiny_network: 
     logits = [tiny_network(batch.views(SwavViews(), name)) for name in "st"]
     ce = sum(nn.functional.cross_entropy(each, batch.labels) for each in logits) / 2
     torch.testing.assert_close(parts["ce"], ce)
+    for objective in ("baseline", "jt+ent"):
+        alone = OBJECTIVES[objective](tiny_network, batch, LossConfig(alone="view"), 0.0)
+        torch.testing.assert_close(alone["loss"], nn.functional.cross_entropy(logits[0], batch.labels))
 
 
 def test_accuracy_counts_right_answers(textures: ImageSet, tiny_network: Network) -> None:

@@ -41,6 +41,8 @@ class ModelConfig:
     """Channel deviations the input is divided by."""
     zero_init: bool = False
     """Start every residual branch at zero (its last norm's scale), which helps short trainings to start."""
+    smooth_stem: bool = False
+    """Start every filter of the stem as a blur, so that a short training does not learn to listen to pixel noise."""
     classifier_scale: float = 1.0
     """Factor on the classifier's initial weights; z has unit norm, so 1 gives tiny logits at first."""
     heads: tuple[Literal["rotation", "predictor"], ...] = ()

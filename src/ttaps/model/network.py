@@ -63,6 +63,8 @@ class Network(nn.Module):
             self.classifier.weight.mul_(config.classifier_scale)
         if config.zero_init and isinstance(self.backbone, ResNet):
             self.backbone.zero_branches()
+        if config.smooth_stem and isinstance(self.backbone, ResNet):
+            self.backbone.smooth_stem()
         # Last, so that the rest starts the same with and without heads.
         self.heads = nn.ModuleDict({name: make_head(name, self.backbone, config) for name in config.heads})
 

@@ -85,5 +85,5 @@ def _at(schedule: Schedule, step: int) -> tuple[Any, ...]:
     config, joint = schedule.config, schedule.joint(step)
     common = schedule.lr(step), schedule.size(step), joint
     if config.objective in ALIKE_AT_FIRST and joint == 0:
-        return *common, config.loss.label_smoothing, config.loss.crop_scale
+        return *common, config.loss.label_smoothing, config.loss.crop_scale, config.loss.alone
     return *common, config.objective, config.loss, schedule.prototypes_frozen(step)

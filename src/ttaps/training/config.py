@@ -20,6 +20,8 @@ class OptimiserConfig:
     """Base learning rate (of everything SGD moves)."""
     muon_lr: float = 0.05
     """Base learning rate of the convolutions under ``muon``."""
+    muon_leaves: tuple[str, ...] = ()
+    """Parts (``stem``, ``stage1``, ...) whose convolutions ``muon`` leaves to SGD: orthogonal updates make the stem pass noise on."""
     momentum: float = 0.9
     """Momentum."""
     nesterov: bool = False
@@ -58,6 +60,8 @@ class LossConfig:
     """What the cross-entropy sees: a third, uncoloured crop (the authors' code; the paper is silent) or the two SwAV views."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
     """Area of the supervised crop."""
+    alone: Literal["crop", "view"] = "crop"
+    """What the cross-entropy sees where it is alone (``baseline``, and before the joint loss begins): the crop, or one SwAV view."""
     joint_from: float = 0.0
     """Epoch at which the joint loss begins; before it, the cross-entropy alone (one view instead of three)."""
     joint_ramp: float = 0.0

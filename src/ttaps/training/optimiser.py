@@ -24,11 +24,15 @@ class Optimiser:
         """Move every weight that has a gradient; ``scale`` is the schedule's factor on the base learning rates."""
         moving = {name: weight for name, weight in self.weights.items() if weight.grad is not None}
         updates = self._momentum_updates(moving)
-        kernels = [name for name, weight in moving.items() if self.config.name == "muon" and weight.ndim == 4]
+        kernels = [name for name, weight in moving.items() if weight.ndim == 4 and self._orthogonal(name)]
         updates.update(orthogonalised({name: updates[name] for name in kernels}))
         for name, weight in moving.items():
             lr = self.config.muon_lr if name in kernels else self.config.lr
             weight.add_(updates[name], alpha=-lr * scale)
+
+    def _orthogonal(self, name: str) -> bool:
+        """Say whether Muon moves this convolution (``backbone.stage1.0...``)."""
+        return self.config.name == "muon" and not set(name.split(".")).intersection(self.config.muon_leaves)
 
     def _momentum_updates(self, moving: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
         """v ← m v + g with the L2 penalty inside g; the update is v, or g + m v with Nesterov."""
