@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Every stored evaluation behind docs/results.md and the model cards. Killed at any moment, the same command goes on where it was.
+# Then: python tools/fill_tables.py results/page docs/results.md README.md
 #   ttaps data get cifar10 && ttaps data build cifar10-c     (the same for cifar100)
 #   bash tools/results.sh [FOLDER] [PART]...
 set -eu
@@ -27,6 +28,13 @@ settings() {
   evaluate cifar10 --data cifar10-val-c --methods "$methods" --limit 50 --out "$out/settings"
 }
 
+# What each way of saving time does to accuracy and cost, with the loss that moves labels: validation images again.
+options() {
+  local t='ttaps:tuned'
+  evaluate cifar10 --data cifar10-val-c --limit 50 --out "$out/options" --methods \
+    "source,$t,$t[copies=4,pool=8],$t[copies=32,pool=64],$t[pool=0],$t[sure=0.7],$t[settled=2],$t[scope=stage3],$t[copies=32,pool=0,scope=stage3]"
+}
+
 # The main table: CIFAR-10-C, severity 5, and the clean test set.
 main() {
   evaluate cifar10 --data cifar10 --methods source --out "$out/clean"
@@ -35,8 +43,23 @@ main() {
 
 memo() { evaluate cifar10 --data cifar10-c --methods memo --limit 20 --out "$out/main"; }
 
-# The paper's settings as printed, at full cost, against the cheap ones.
+# JT, and JT TTA: the model without the entropy term, before and after the same adaptation.
+jt() {
+  evaluate jt-cifar10 --data cifar10 --methods source --out "$out/clean"
+  evaluate jt-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/main"
+  evaluate jt-cifar10 --data cifar10-c --methods ttaps:tuned --limit 100 --out "$out/main"
+}
+
+# Accuracy after every step, up to the paper's ten.
+steps() {
+  for model in cifar10 jt-cifar10; do
+    evaluate "$model" --data cifar10-c --methods 'ttaps:tuned[steps=10]' --limit 50 --out "$out/steps"
+  done
+}
+
+# The paper's settings as printed and the authors', at full cost, against the cheap ones.
 exact() { evaluate cifar10 --data cifar10-c --methods ttaps,ttaps:fast --limit 10 --out "$out/exact"; }
+reference() { evaluate cifar10 --data cifar10-c --methods ttaps:reference,ttaps:tuned --limit 10 --out "$out/exact"; }
 
 # The authors' momentum that lives on from image to image (in order), against momentum that is reset.
 leak() {
@@ -56,6 +79,6 @@ hundred() {
   evaluate cifar100 --data cifar100-c --methods source,ttaps:tuned --limit 40 --out "$out/hundred"
 }
 
-for part in "${@:-settings main memo hundred severities leak baseline exact}"; do
+for part in "${@:-settings options main jt baseline memo steps severities leak hundred exact reference}"; do
   for one in $part; do "$one"; done
 done
