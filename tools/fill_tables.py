@@ -35,11 +35,11 @@ def changes(folder: Path, _heading: str) -> str:
         for number, experiment in store.experiments().items():
             seconds = float(np.median([row.seconds for row in store.rows(number)]))
             found.append((experiment, summarise(store, number).average, seconds))
-    plain = min((seconds for experiment, _, seconds in found if experiment.method == "source"), default=None)
+    plain = {experiment.model: seconds for experiment, _, seconds in found if experiment.method == "source"}
     found.sort(key=lambda entry: (entry[0].model, -entry[1].after.percent))
     rows = []
     for experiment, line, seconds in found:
-        change, cost = line.difference, f"{seconds / plain:.0f}" if plain else ""
+        change, cost = line.difference, f"{seconds / plain[experiment.model]:.0f}" if plain else ""
         row = [experiment.model, named(experiment), str(line.n), accuracy(line.after)]
         moved = [difference(change), str(change.fixed), str(change.broken)]
         rows.append([*row, *(["", "", ""] if experiment.method == "source" else moved), cost])

@@ -20,7 +20,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
             "lr": 2.0,
             "tau": 0.1,
             "epsilon": 0.05,
-            "views": {"scale": [0.3, 1.0], "jitter": 0.0, "grayscale": 0.0, "blur": 1.0},
+            "views": {"scale": [0.7, 1.0], "jitter": 0.0, "grayscale": 0.0, "blur": 1.0},
         },
     }
 }
