@@ -121,7 +121,7 @@ def evaluate_slowly(options: list[str]) -> int:
     adapt = Track.adapt
 
     def slowly(track: Track, items: Sequence[Item], images: Tensor) -> list[Row]:
-        time.sleep(0.2)
+        time.sleep(1)  # torchrun needs a moment to notice: the other one must not be done by then
         return adapt(track, items, images)
 
     with patch.object(Track, "adapt", slowly):
