@@ -129,6 +129,8 @@ def test_muon_leaves_parts_of_the_network_to_sgd() -> None:
     assert torch.equal(mixed[names[0]], ends["sgd", ()][names[0]])
     assert torch.equal(mixed[names[1]], ends["muon", ()][names[1]])
     assert not torch.equal(ends["muon", ()][names[0]], ends["sgd", ()][names[0]])
+    with pytest.raises(UsageError, match="no part 'stam'"):
+        Optimiser(weights, OptimiserConfig(name="muon", muon_leaves=("stam",)))
 
 
 def test_average_is_the_weighted_sum_of_all_weights_so_far() -> None:

@@ -1,4 +1,4 @@
-"""Fill the tables of documents from stored evaluations (tools/results.sh makes them), so that no number is copied by hand.
+"""Fill the tables of documents from stored evaluations (tools/results.sh makes them), so that no table is copied by hand.
 
     python tools/fill_tables.py results/page docs/results.md README.md
 

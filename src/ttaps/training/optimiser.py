@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
+from ttaps.errors import UsageError
 from ttaps.training.config import OptimiserConfig
 
 
@@ -18,6 +19,9 @@ class Optimiser:
         self.config = config
         self.weights = dict(weights)
         self.momentum = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        parts = {part for name in weights for part in name.split(".")}
+        for unknown in sorted(set(config.muon_leaves) - parts):
+            raise UsageError(f"optimiser.muon_leaves: the network has no part '{unknown}'.")
 
     @torch.no_grad()
     def step(self, scale: float) -> None:
