@@ -272,6 +272,12 @@ def test_cross_entropy_can_see_the_swav_views(textures: ImageSet, tiny_network: 
     for objective in ("baseline", "jt+ent"):
         alone = OBJECTIVES[objective](tiny_network, batch, LossConfig(alone="view"), 0.0)
         torch.testing.assert_close(alone["loss"], nn.functional.cross_entropy(logits[0], batch.labels))
+        coloured = LossConfig(alone="coloured", crop_scale=(0.5, 1.0))
+        alone = OBJECTIVES[objective](tiny_network, batch, coloured, 0.0)
+        logit = tiny_network(batch.views(SwavViews(scale=(0.5, 1.0)), "crop"))
+        torch.testing.assert_close(alone["loss"], nn.functional.cross_entropy(logit, batch.labels))
+    joint = OBJECTIVES["jt"](tiny_network, batch, replace(coloured, supervised="coloured"), 1.0)
+    torch.testing.assert_close(joint["ce"], alone["ce"])
 
 
 def test_accuracy_counts_right_answers(textures: ImageSet, tiny_network: Network) -> None:

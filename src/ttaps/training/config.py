@@ -56,12 +56,14 @@ class LossConfig:
     """The two directions of the swapped prediction are summed (paper) or averaged (the authors' code)."""
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy."""
-    supervised: Literal["crop", "views"] = "crop"
-    """What the cross-entropy sees: a third, uncoloured crop (the authors' code; the paper is silent) or the two SwAV views."""
+    supervised: Literal["crop", "coloured", "views"] = "crop"
+    """What the cross-entropy sees beside SwAV: a third, uncoloured crop (the authors' code; the paper is silent), that crop coloured and blurred as
+    SwAV's views are, or the two SwAV views."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
     """Area of the supervised crop."""
-    alone: Literal["crop", "view"] = "crop"
-    """What the cross-entropy sees where it is alone (``baseline``, and before the joint loss begins): the crop, or one SwAV view."""
+    alone: Literal["crop", "coloured", "view"] = "crop"
+    """What the cross-entropy sees where it is alone (``baseline``, and before the joint loss begins): the crop, the coloured crop,
+    or one SwAV view."""
     joint_from: float = 0.0
     """Epoch at which the joint loss begins; before it, the cross-entropy alone (one view instead of three)."""
     joint_ramp: float = 0.0

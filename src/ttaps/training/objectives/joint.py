@@ -13,7 +13,7 @@ from ttaps.model import Network
 from ttaps.training.batch import Batch
 from ttaps.training.config import LossConfig
 from ttaps.training.objectives import baseline
-from ttaps.views import CropViews, SwavViews
+from ttaps.views import SwavViews
 
 
 def loss(network: Network, batch: Batch, config: LossConfig, joint: float, entropy: bool) -> dict[str, Tensor]:
@@ -56,7 +56,7 @@ def _projections(network: Network, batch: Batch, config: LossConfig) -> tuple[Te
     """Return z of the two SwAV views and of what the cross-entropy sees, all in one pass through the network."""
     kind = SwavViews()
     views = [batch.views(kind, "s"), batch.views(kind, "t")]
-    if config.supervised == "crop":
-        views.append(batch.views(CropViews(scale=config.crop_scale), "crop"))
+    if config.supervised != "views":
+        views.append(baseline.crop(batch, config, config.supervised))
     z = network.project(torch.cat(views)).split(len(batch.images))
-    return z[0], z[1], z[2] if config.supervised == "crop" else torch.cat(z[:2])
+    return z[0], z[1], torch.cat(z[:2]) if config.supervised == "views" else z[2]
