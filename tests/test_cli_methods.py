@@ -59,8 +59,8 @@ def test_costs_are_in_the_table(
 def test_info_lists_what_a_model_can_serve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(write_model(tmp_path / "small"))
     assert main(["info", model, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["methods"] == ["source", "tent", "memo", "ttaps"]
+    assert json.loads(capsys.readouterr().out)["methods"] == ["source", "average", "tent", "memo", "ttaps"]
     assert main(["evaluate", model, "--methods", "bn", "--out", str(tmp_path / "out")]) == 2
     complaint = capsys.readouterr().err
     assert "'bn' needs BatchNorm layers" in complaint
-    assert complaint.strip().endswith("this model can serve source, tent, memo, ttaps.")
+    assert complaint.strip().endswith("this model can serve source, average, tent, memo, ttaps.")

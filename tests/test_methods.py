@@ -13,17 +13,19 @@ from torch import Tensor, nn
 
 import ttaps
 from other_nets import made, some_images
-from ttaps.adaptation import METHODS, Bn, Memo, Method, Source, Tent, Ttaps, check, serves
+from ttaps.adaptation import METHODS, Average, Bn, Memo, Method, Source, Tent, Ttaps, check, serves
 from ttaps.adaptation.engine import Memory, descend
 from ttaps.adaptation.rules import Adam, Momentum, Rule
 from ttaps.errors import UsageError
 from ttaps.model import Network
 from ttaps.model.checkpoint import Model
 from ttaps.model.cut import adapted_names
+from ttaps.views import SwavViews
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
 ANYWHERE: list[Method] = [
     Source(),
+    Average(copies=4),
     Tent(steps=2, lr=0.05),
     Tent(optimiser="sgd", lr=0.5),
     Memo(lr=0.5, copies=4, steps=2),
@@ -78,6 +80,17 @@ def test_order_and_batching_change_nothing(kind: str, method: Method) -> None:
     alone = torch.cat([method.adapt(module, images[i : i + 1] / 255, keys[i : i + 1]) for i in range(5)])
     assert torch.equal(together, turned)
     assert torch.equal(together, alone)
+
+
+def test_average_is_the_mean_over_the_views_that_ttaps_adapts_to(tiny_network: Network) -> None:
+    image, adapted = some_images()[:1] / 255, Ttaps(pool=6, copies=3, views=SwavViews(scale=(0.5, 1.0)))
+    with torch.no_grad():
+        each = [tiny_network(view[None]).softmax(-1)[0] for view in adapted.draw(image, 11)]
+    trace = Average(copies=6, views=adapted.views).adapt(tiny_network, image, [11])[0]
+    torch.testing.assert_close(trace[1], sum(each) / 6, rtol=0, atol=1e-6)
+    unchanged = SwavViews(scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0, jitter=0, grayscale=0, blur=0)
+    trace = Average(views=unchanged).adapt(tiny_network, image, [11])[0]
+    torch.testing.assert_close(trace[1], trace[0], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["preact", "batchnorm"])
@@ -164,10 +177,10 @@ def test_rules_are_torchs(rule: Rule, optimiser: Any) -> None:
 
 
 def test_a_network_says_which_methods_it_can_serve(tiny_network: Network) -> None:
-    assert serves(made("preact")) == ["source", "tent", "memo"]
-    assert serves(made("batchnorm")) == ["source", "bn", "tent", "memo"]
-    assert serves(made("two layers")) == ["source", "memo"]
-    assert serves(nn.Flatten()) == ["source"]
+    assert serves(made("preact")) == ["source", "average", "tent", "memo"]
+    assert serves(made("batchnorm")) == ["source", "average", "bn", "tent", "memo"]
+    assert serves(made("two layers")) == ["source", "average", "memo"]
+    assert serves(nn.Flatten()) == ["source", "average"]
     assert {"source", "tent", "memo", "ttaps"} <= set(serves(tiny_network, "jt"))
     assert "ttaps" not in serves(tiny_network, "baseline")  # its prototypes were never trained
 
@@ -178,10 +191,10 @@ def test_a_network_says_which_methods_it_can_serve(tiny_network: Network) -> Non
         (
             "preact",
             Bn(),
-            r"Method 'bn' needs BatchNorm layers .*GroupNorm\); this model can serve source, tent, memo\.$",
+            r"Method 'bn' needs BatchNorm layers .*GroupNorm\); this model can serve source, average, tent, memo\.$",
         ),
-        ("two layers", Tent(), r"'tent' needs norm layers .*none\); this model can serve source, memo\.$"),
-        ("batchnorm", Ttaps(), r"'ttaps' needs prototypes; this model can serve source, bn, tent, memo\.$"),
+        ("two layers", Tent(), r"'tent' needs norm layers .*none\); this model can serve source, average, memo\.$"),
+        ("batchnorm", Ttaps(), r"'ttaps' needs prototypes; this model can serve source, average, bn, tent, memo\.$"),
     ],
     ids=named,
 )

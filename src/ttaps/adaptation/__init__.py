@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
+from ttaps.adaptation.average import Average
 from ttaps.adaptation.bn import Bn
 from ttaps.adaptation.memo import Memo
 from ttaps.adaptation.mt3 import Mt3
@@ -46,6 +47,7 @@ class Method(Protocol):
 
 METHODS: dict[str, type[Method]] = {
     "source": Source,
+    "average": Average,
     "bn": Bn,
     "tent": Tent,
     "memo": Memo,
@@ -94,6 +96,7 @@ def protocol(method: Method) -> str:
 
 __all__ = [
     "METHODS",
+    "Average",
     "Bn",
     "Memo",
     "Method",

@@ -20,6 +20,7 @@ COLUMN = 3.4  # inches, the width of a column of a paper with two
 # Okabe and Ito's palette: told apart by eyes of every kind, and in grey.
 METHOD_COLOURS = {
     "source": "#7a7a7a",
+    "average": "#b2182b",
     "ttaps": "#0072b2",
     "ttt": "#d55e00",
     "mt3": "#cc79a7",
@@ -31,7 +32,7 @@ METHOD_COLOURS = {
     "jt+tta": "#8c6bb1",
     "jt+ent": "#4d4d4d",
 }
-SPARE_COLOURS = ("#b2182b", "#1b7837", "#5ab4ac", "#c51b7d", "#542788")
+SPARE_COLOURS = ("#1b7837", "#5ab4ac", "#c51b7d", "#542788")
 SHADES = (0.0, -0.4, 0.35, -0.65, 0.6)  # towards black, or towards white
 MARKERS, DASHES = ("o", "s", "^", "D", "v", "P", "X"), ("-", "--", ":", "-.")
 CLASS_COLOURS = (

@@ -1,0 +1,51 @@
+"""Average: the mean prediction over augmented views, no weight changed. What an adaptation to the same views has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ttaps.adaptation.engine import Memory, one_by_one
+from ttaps.config import at_least
+from ttaps.keys import generator
+from ttaps.model import evaluating
+from ttaps.views import SwavViews
+
+
+@dataclass(frozen=True)
+class Average:
+    """As many views as ``ttaps:tuned`` has; with the same ``views`` they are the very views it adapts to."""
+
+    name: ClassVar[str] = "average"
+    paper: ClassVar[str] = ""
+    adapts: ClassVar[str] = "nothing"
+    trained_by: ClassVar[tuple[str, ...]] = ()
+
+    copies: int = 16
+    """Views of the image."""
+    views: SwavViews = field(default_factory=SwavViews)
+    """How a view is made."""
+
+    def __post_init__(self) -> None:
+        at_least(self, copies=1)
+
+    def lacks(self, network: nn.Module) -> str | None:
+        """Return None: any classifier will do."""
+        return None
+
+    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
+        """Return class probabilities of the image, and their mean over its views, shape (N, 2, classes)."""
+        with evaluating(network):
+            return one_by_one(partial(self.adapt_one, network), images, keys, None, in_turn=False)
+
+    @torch.no_grad()
+    def adapt_one(self, network: nn.Module, image: Tensor, key: int, memory: Memory) -> Tensor:
+        """Predict the image, then its views."""
+        drawn = self.views.sample(self.copies, image.shape[-1], generator(key, "ttaps"))
+        plain, seen = (network(some).softmax(-1) for some in (image, self.views.apply(image, drawn)))
+        return torch.stack([plain[0], seen.mean(0)])
