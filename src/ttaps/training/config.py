@@ -57,8 +57,8 @@ class LossConfig:
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy."""
     supervised: Literal["crop", "coloured", "views"] = "crop"
-    """What the cross-entropy sees beside SwAV: a third, uncoloured crop (the authors' code; the paper is silent), that crop coloured and blurred as
-    SwAV's views are, or the two SwAV views."""
+    """What the cross-entropy sees beside SwAV: a third, uncoloured crop (the authors' code; the paper is silent), that crop
+    coloured and blurred as SwAV's views are, or the two SwAV views."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
     """Area of the supervised crop."""
     alone: Literal["crop", "coloured", "view"] = "crop"
