@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+MILD = {"scale": [0.7, 1.0], "jitter": 0.0, "grayscale": 0.0, "blur": 1.0}
+
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "ttaps": {
         "paper": {},  # as printed: the defaults
@@ -20,7 +22,8 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
             "lr": 2.0,
             "tau": 0.1,
             "epsilon": 0.05,
-            "views": {"scale": [0.7, 1.0], "jitter": 0.0, "grayscale": 0.0, "blur": 1.0},
+            "views": MILD,
         },
-    }
+    },
+    "average": {"tuned": {"views": MILD}},  # the very views of ttaps:tuned
 }
