@@ -170,6 +170,11 @@ def test_bytes_are_their_255ths() -> None:
     assert torch.equal(SwavViews().apply(image, drawn), SwavViews().apply(image.float() / 255, drawn))
 
 
+def test_views_are_made_on_the_cpu_for_devices_that_may_lack_a_part() -> None:
+    made = {name: str(swav.maker(torch.device(name))) for name in ("cpu", "cuda:1", "mps", "xpu")}
+    assert made == {"cpu": "cpu", "cuda:1": "cuda:1", "mps": "cpu", "xpu": "cpu"}
+
+
 def test_a_view_does_not_depend_on_the_rest_of_the_batch() -> None:
     views, images = SwavViews(), pictures(7)
     drawn, index = views.sample(200, 32, generator()), torch.randint(7, (200,), generator=generator(1))

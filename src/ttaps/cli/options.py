@@ -105,7 +105,7 @@ def pick_device(name: str) -> str:
         reason = str(error).splitlines()[0].rstrip(".")
         because = f": {reason}" if len(reason) < 100 else ""  # what torch does not know it answers with all it knows
         raise UsageError(
-            f"Device '{name}' cannot be used here{because}.\nChoose cpu, cuda or mps; auto takes what is there."
+            f"Device '{name}' cannot be used here{because}.\nChoose cpu, cuda or mps; auto takes cuda where there is one, else cpu."
         ) from error
     return name
 

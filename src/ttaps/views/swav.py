@@ -113,15 +113,17 @@ class SwavViews:
 def make_views(
     images: Tensor, parameters: Parameters, size: int | None, index: Tensor | None, blur_kernel: int
 ) -> Tensor:
-    """Make the views on the images' device, in blocks that are sorted by what is to be done to them."""
+    """Make the views for the images' device, in blocks that are sorted by what is to be done to them."""
     check(images, parameters, index)
-    size, n, device = size or images.shape[-1], len(parameters), images.device
+    size, n, device = size or images.shape[-1], len(parameters), maker(images.device)
     dtype = torch.float32 if images.dtype == torch.uint8 else images.dtype
     views = torch.empty(n, 3, size, size, dtype=dtype, device=device)
     if index is None and len(images) > 1:
         index = torch.arange(n)
     with torch.inference_mode():  # a call takes 0.85 of the time; the views themselves are ordinary tensors
-        pixels = images.float() / 255 if images.dtype == torch.uint8 else images
+        pixels = images.to(device)
+        if images.dtype == torch.uint8:
+            pixels = pixels.float() / 255
         every = kinds(parameters)
         length = BLOCK if device.type == "cpu" else max(n, 1)
         for block in (slice(first, first + length) for first in range(0, n, length)):
@@ -132,7 +134,12 @@ def make_views(
             own = None if index is None else index.to(rows.device)[rows].to(device)
             made = make_block(pixels, own, parameters[rows].to(device), starts, size, blur_kernel)
             torch.index_select(made, 0, order.argsort().to(device), out=views[block])
-    return views
+    return views.to(images.device)
+
+
+def maker(device: torch.device) -> torch.device:
+    """Return where the views for a device are made: on the CPU for all but CUDA, as mps has no ``embedding_bag`` before torch 2.10."""
+    return device if device.type == "cuda" else torch.device("cpu")
 
 
 def kinds(parameters: Parameters) -> Tensor:
