@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+import ttaps
 from small_training import TINY
 from ttaps.errors import CheckpointError
 from ttaps.model import ModelConfig, Network
@@ -57,7 +58,8 @@ def test_batch_norm_statistics_come_back(tmp_path: Path) -> None:
 
 def test_a_users_own_backbone_comes_back(tmp_path: Path) -> None:
     save_model(tmp_path, Network(TINY, nn.Flatten(), features=192), CLASSES, {}, "")
-    assert load_model(tmp_path, nn.Flatten(), features=192).network(torch.rand(2, 3, 8, 8)).shape == (2, 4)
+    for read in (load_model, ttaps.load):
+        assert read(tmp_path, nn.Flatten(), features=192).network(torch.rand(2, 3, 8, 8)).shape == (2, 4)
     with pytest.raises(CheckpointError, match=r"your own backbone must be passed"):
         load_model(tmp_path)
 

@@ -36,14 +36,17 @@ def known_models() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def load(model: str | Path, backbone: nn.Module | None = None) -> Model:
-    """Load a model by name (``cifar10`` is in the package) or from a run folder."""
+def load(model: str | Path, backbone: nn.Module | None = None, features: int | None = None) -> Model:
+    """Load a model by name (``cifar10`` is in the package) or from a run folder.
+
+    ``backbone`` and its ``features`` are those given to :class:`Network`, where it is not our own ResNet.
+    """
     inside = known_models()
     if str(model) in inside:
-        return load_model(inside[str(model)], backbone)
+        return load_model(inside[str(model)], backbone, features)
     if not Path(model).exists():
         raise CheckpointError(f"There is no model '{model}': no such folder{nearest(str(model), inside)}.")
-    return load_model(Path(model), backbone)
+    return load_model(Path(model), backbone, features)
 
 
 def adapt(
