@@ -30,15 +30,23 @@ def get(name: str, root: Path) -> Path:
     layout = LAYOUTS[name]
     folder = root / layout.folder
     try:
+        if _is_right(layout, root):  # looked at first: nothing is written into a root that others share
+            return folder
         root.mkdir(parents=True, exist_ok=True)
         with alone(root / f".{name}.lock", "getting this data set"):
-            if folder.exists() and problem(layout, root) is None:
-                say(f"{folder} is already there, and every pixel and label is right.")
-            else:
+            if not _is_right(layout, root):  # somebody else may have got it in the meantime
                 _get(layout, root)
     except OSError as error:
         raise DataError(f"Cannot write into {root}: {error.strerror or error}.\nChoose another --data-root.") from error
     return folder
+
+
+def _is_right(layout: Layout, root: Path) -> bool:
+    """Return whether the set is there, whole and right, and say so."""
+    right = (root / layout.folder).exists() and problem(layout, root) is None
+    if right:
+        say(f"{root / layout.folder} is already there, and every pixel and label is right.")
+    return right
 
 
 def _get(layout: Layout, root: Path) -> None:
