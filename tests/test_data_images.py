@@ -125,7 +125,8 @@ def test_a_folder_has_a_sub_folder_per_class(tmp_path: Path) -> None:
     for index, name in enumerate(["dog/b.png", "cat/1.png", "cat/0.png", "cat/deep/2.png", "dog/a.png"]):
         save(tmp_path / name, PIXELS // (index + 1))
     (tmp_path / "cat" / "notes.txt").write_text("not an image")
-    (tmp_path / ".cache").mkdir()
+    for name in (".cache/a.png", "cat/.hidden.png", "cat/.ipynb_checkpoints/0.png"):
+        save(tmp_path / name, PIXELS)
     found = read_image_folder(tmp_path, 32)
     assert found.classes == ("cat", "dog")
     assert found.labels.tolist() == [0, 0, 0, 1, 1]

@@ -148,10 +148,19 @@ def _over_white(image: Image.Image) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
 
 
+def _hidden(path: Path) -> bool:
+    """Return whether a file or a folder on the way to it is hidden, such as ``.ipynb_checkpoints``."""
+    return any(part.startswith(".") for part in path.parts)
+
+
 def _image_files(folder: Path) -> list[str]:
     """Return the image files below a class's folder, in the order of their names; there must be one."""
     suffixes = Image.registered_extensions()
-    files = sorted(file for file in folder.rglob("[!.]*") if file.suffix.lower() in suffixes and file.is_file())
+    files = sorted(
+        file
+        for file in folder.rglob("*")
+        if file.suffix.lower() in suffixes and not _hidden(file.relative_to(folder)) and file.is_file()
+    )
     if not files:
         raise DataError(f"{folder} holds no images.\nEvery sub-folder is a class: remove it or put its images there.")
     return list(map(str, files))
