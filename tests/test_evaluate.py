@@ -19,6 +19,7 @@ from PIL import Image
 from small_evaluation import CLASSES, GROUP, METHODS, results, small_benchmark, small_model, stored
 from ttaps.adaptation import Source, Ttaps
 from ttaps.data import EXTRA_CORRUPTIONS, ImageSet, split_train
+from ttaps.data.cifar_c import CORRUPTIONS
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError, UsageError
@@ -37,7 +38,7 @@ from ttaps.evaluate import (
     summarise,
     to_json,
 )
-from ttaps.evaluate.run import make_row
+from ttaps.evaluate.run import make_row, usual_group
 
 WORKER = Path(__file__).with_name("small_evaluation.py")
 SIDE = 100
@@ -205,6 +206,22 @@ def test_the_same_picture_under_more_corruptions_is_not_more_pictures(tmp_path: 
     assert (average.n, average.after.percent, average.difference.p) == (120, one.after.percent, one.difference.p)
     # Up to 40/39, the usual correction of a spread around its own mean.
     assert average.after.high - average.after.low == pytest.approx(one.after.high - one.after.low, rel=0.02)
+
+
+def test_a_picture_that_gains_as_often_as_it_loses_did_neither(tmp_path: Path) -> None:
+    """Under 15 corruptions, with 300 pictures each: sums of 1/4500 are not exactly 0."""
+    with Store(tmp_path) as store:
+        number = store.experiment(Experiment("net", "f", "set", "d", "ttaps", "{}", 0))
+        for place, corruption in enumerate(CORRUPTIONS):
+            trace = {0: (0, 1), 1: (1, 0)}.get(place // 3, (1, 1))  # fixed under three, broken under three
+            store.add(number, [_row(corruption, image, trace) for image in range(300)])
+        assert summarise(store, number).average.difference.p == 1.0
+
+
+@pytest.mark.parametrize(("threads", "group"), [(1, 8), (3, 9), (6, 12), (8, 8), (32, 32)])
+def test_no_thread_is_left_without_an_image(threads: int, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    assert usual_group(small_model().network) == group
 
 
 def _row(corruption: str, image: int, predictions: tuple[int, ...]) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -12,8 +13,9 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ttaps.adaptation import Method, check, protocol
 from ttaps.adaptation.engine import Memory
@@ -30,6 +32,7 @@ from ttaps.keys import key
 from ttaps.model.checkpoint import Model
 from ttaps.progress import bar
 
+AT_LEAST, ON_GPU = 8, 64  # images of a group
 FACTS = ("objective", "data", "seed", "step", "steps")
 Watch = Callable[[int, list[Row]], object]
 
@@ -44,7 +47,7 @@ def evaluate(
     limit: int | None = None,
     shard: Shard = EVERYTHING,
     together: bool = False,
-    group: int = 8,
+    group: int | None = None,
     watch: Watch = lambda experiment, rows: None,
     spent: Spent | None = None,
 ) -> list[int]:
@@ -57,6 +60,7 @@ def evaluate(
     ``spent`` is told what the time was spent on.
     """
     spent = spent or Spent()
+    group = usual_group(model.network) if group is None else group
     if group < 1:
         raise UsageError(f"A group must have at least 1 image, not {group}.")
     for method in methods:
@@ -78,6 +82,14 @@ def evaluate(
             live.more(len(rows))
         live.end()
     return [track.number for track in tracks]
+
+
+def usual_group(network: nn.Module) -> int:
+    """Return how many images to work on at once: enough for every thread of a CPU to have as many as the others, or to fill a GPU."""
+    if next(network.parameters()).device.type != "cpu":
+        return ON_GPU
+    threads = torch.get_num_threads()
+    return threads * math.ceil(AT_LEAST / threads)
 
 
 class Track:

@@ -195,9 +195,14 @@ class Store:
                 yield _decode(*values)
 
     def _address(self, write: bool) -> str:
-        """Say to sqlite how to open the file; even a reader needs the log beside it, and the right to tidy it away."""
-        alone = "mode=rw" if os.access(self.path.parent, os.W_OK) else "mode=ro&immutable=1"
-        return f"{self.path.resolve().as_uri()}?{'mode=rwc' if write else alone}"
+        """Say to sqlite how to open the file: a reader needs the log of the last rows too, and the right to tidy it away.
+
+        In a folder that is closed to us, ``immutable`` reads the file without the log, so only where there is none.
+        """
+        log = self.path.with_name(f"{FILE}-wal")
+        closed = "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"
+        reading = "mode=rw" if os.access(self.path.parent, os.W_OK) else closed
+        return f"{self.path.resolve().as_uri()}?{'mode=rwc' if write else reading}"
 
     def _prepare(self, write: bool) -> None:
         """Check what the file is; make the tables if it is new."""

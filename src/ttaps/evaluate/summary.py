@@ -121,9 +121,13 @@ def measure(pairs: Pairs, corruption: str = AVERAGE, severity: int | None = None
     if places == 1:
         return _line(corruption, severity, pairs)
     before, after = (_average_accuracy(pairs, pairs[when]) for when in ("before", "after"))
-    gains = _by_picture(pairs, pairs["after"].astype(float) - pairs["before"])
+    changes = pairs["after"].astype(float) - pairs["before"]
+    gains, signs = (
+        _by_picture(pairs, changes),
+        np.bincount(_pictures(pairs), changes),
+    )  # whole numbers: three fixed, three broken is 0
     low, high = average_difference((gains * len(gains)).tolist(), 1 / places)
-    p = mcnemar(int((gains > 0).sum()), int((gains < 0).sum()))
+    p = mcnemar(int((signs > 0).sum()), int((signs < 0).sum()))
     fixed, broken = int((pairs["after"] > pairs["before"]).sum()), int((pairs["after"] < pairs["before"]).sum())
     difference = Difference(after.percent - before.percent, 100 * low, 100 * high, p, fixed, broken)
     return Line(corruption, severity, len(pairs), before, after, difference)
@@ -179,5 +183,9 @@ def _average_accuracy(pairs: Pairs, right: NDArray[np.bool_]) -> Accuracy:
 def _by_picture(pairs: Pairs, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what each picture adds to the mean over places of the mean at each place."""
     counts = np.bincount(pairs["place"])
-    pictures = np.unique(pairs["image"], return_inverse=True)[1]
-    return np.bincount(pictures, values / (len(counts) * counts[pairs["place"]])).astype(np.float64)
+    return np.bincount(_pictures(pairs), values / (len(counts) * counts[pairs["place"]])).astype(np.float64)
+
+
+def _pictures(pairs: Pairs) -> NDArray[np.intp]:
+    """Return the number of each pair's picture among all pictures."""
+    return np.unique(pairs["image"], return_inverse=True)[1]
