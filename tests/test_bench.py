@@ -20,7 +20,7 @@ from ttaps.api import load
 from ttaps.bench import fast_vs_exact
 from ttaps.bench.fast_vs_exact import fast_minus_exact
 from ttaps.bench.measure import Rounds, interleaved, operations, peak_memory
-from ttaps.bench.suite import GROWTH, TRAIN_BATCH, Suite, exact_operations, training_run, utilisation
+from ttaps.bench.suite import GROWTH, TRAIN_BATCH, Suite, exact_operations, sample_images, training_run, utilisation
 from ttaps.cli import main
 from ttaps.cli.bench import MEANING
 from ttaps.errors import TtapsError
@@ -64,6 +64,11 @@ def test_peak_memory_is_that_of_the_call_and_not_of_its_parent() -> None:
     held = b"x" * (400 << 20)  # more than the call needs: a child that began with this would find nothing
     assert peak_memory(operator.mul, b"x", 200 << 20) == pytest.approx(200, abs=5)
     assert len(held) == 400 << 20
+
+
+def test_there_are_images_for_any_number_of_threads() -> None:
+    images = sample_images(18 * 64)
+    assert len(images.flatten(1).unique(dim=0)) == 18 * 64
 
 
 def test_operations_are_counted_forwards_and_backwards() -> None:

@@ -121,7 +121,7 @@ def utilisation(needed: int, seconds: Rounds, rate: float) -> Rounds:
 def sample_images(count: int) -> Tensor:
     """Return embedded test images, each under the next of the embedded corruptions: fast mode's time depends on how hard they are."""
     sets = [read_sample(name).images for name in SAMPLE_CORRUPTIONS]
-    return torch.from_numpy(np.stack([sets[place % len(sets)][place] for place in range(count)]))
+    return torch.from_numpy(np.stack([sets[place % len(sets)][place % len(sets[0])] for place in range(count)]))
 
 
 def adapt_one(model: str, mode: str, threads: int) -> None:
