@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from ttaps.errors import TtapsError
-from ttaps.files import replacing, write_bytes, write_text
+from ttaps.files import alone, replacing, sweep, write_bytes, write_text
 
 
 def names(folder: Path) -> list[str]:
@@ -101,3 +101,30 @@ def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(TtapsError, match=r"Cannot write .*folder: Is a directory"):
         write_text(tmp_path / "folder", "new")
     assert names(tmp_path) == ["folder"]
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with (
+        alone(tmp_path / ".lock", "training here"),
+        pytest.raises(TtapsError, match="Another process is training here"),
+        alone(tmp_path / ".lock", "training here"),
+    ):
+        pytest.fail("both had it")
+
+
+def test_a_file_system_without_locks_is_used_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_locks(file: object, how: int) -> NoReturn:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with alone(tmp_path / ".lock", "training here"):
+        pass
+    assert "no locks" in capsys.readouterr().err
+
+
+def test_what_killed_processes_left_is_swept(old: Path) -> None:
+    (old.parent / f".{old.name}.123.part").touch()
+    sweep(old.parent)
+    assert names(old.parent) == [old.name]

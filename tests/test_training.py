@@ -343,8 +343,7 @@ def test_killed_and_resumed_is_bit_identical(
     assert mine.step == other.step == 40
     for group, tensors in mine.groups.items():
         assert all(torch.equal(tensor, other.groups[group][name]) for name, tensor in tensors.items())
-    leftovers = [path.name for path in folder.iterdir() if path.name not in {p.name for p in finished.iterdir()}]
-    assert all(name.endswith(".part") for name in leftovers)
+    assert {path.name for path in folder.iterdir()} == {path.name for path in finished.iterdir()}
 
 
 def test_a_finished_run_is_a_model(finished: Path, textures: ImageSet, pictures: Path) -> None:

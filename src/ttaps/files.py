@@ -9,6 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ttaps.errors import TtapsError
+from ttaps.progress import say
+
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # some network file systems
 
 
 @contextmanager
@@ -52,6 +55,12 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode())
 
 
+def sweep(folder: Path) -> None:
+    """Remove what processes that were killed while writing have left; nobody else may be writing there."""
+    for leftover in folder.glob(".*.part"):
+        leftover.unlink()
+
+
 @contextmanager
 def alone(lock: Path, doing: str) -> Iterator[None]:
     """Hold a lock that ends with the process, or say that another process is ``doing`` this already."""
@@ -69,6 +78,10 @@ def alone(lock: Path, doing: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise TtapsError(f"Another process is {doing} (it holds {lock}).\nWait for it to end.") from error
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            say(f"This file system has no locks: make sure that no other process is {doing} ({lock.parent}).")
         yield
 
 

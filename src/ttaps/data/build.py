@@ -26,7 +26,7 @@ from ttaps.data.corruptions import DETERMINISTIC, RANDOM, corrupt_set
 from ttaps.data.corruptions.tools import Pixels, need
 from ttaps.data.record import Record, save
 from ttaps.errors import TtapsError, UsageError
-from ttaps.files import alone, cannot_write
+from ttaps.files import alone, cannot_write, sweep
 from ttaps.progress import bar
 
 CHUNK = 500  # images: 0.03 to 2 seconds of work, which is all that a kill can lose
@@ -157,5 +157,4 @@ def _one_thread() -> None:
 def _sweep(folder: Path) -> None:
     """Remove what killed builds have left."""
     shutil.rmtree(folder / ".build", ignore_errors=True)
-    for leftover in folder.glob(".*.part"):
-        leftover.unlink(missing_ok=True)
+    sweep(folder)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from ttaps.config import from_dict, read_toml, to_toml
 from ttaps.errors import CheckpointError, TtapsError, UsageError
-from ttaps.files import alone, write_text
+from ttaps.files import alone, sweep, write_text
 from ttaps.keys import key
 from ttaps.model import Network, evaluating, to_unit
 from ttaps.model.checkpoint import save_model
@@ -75,6 +75,7 @@ class Run:
             return
         claim_folder(self.folder, self.config)
         with alone(self.folder / ".lock", "training here"):
+            sweep(self.folder)
             self._train()
 
     def _train(self) -> None:
