@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import torch
 
 import ttaps
 from ttaps.cli.options import find_preset
-from ttaps.config import from_dict, read_toml
+from ttaps.config import flat, from_dict, read_toml
 from ttaps.data.sample import read_sample
 from ttaps.training.config import TrainConfig
 
@@ -23,11 +23,14 @@ def settings(name: str) -> dict[str, Any]:
     return flat(asdict(from_dict(TrainConfig, read_toml(path), where=str(path))))
 
 
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found
+class WindowsFolder(PureWindowsPath):
+    def rglob(self, pattern: str) -> list[PureWindowsPath]:
+        return [self / "paper" / "jt.toml"]
+
+
+def test_presets_have_the_same_names_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttaps.cli.options.PRESETS", (WindowsFolder("configs"),))
+    assert str(find_preset("paper/jt")) == r"configs\paper\jt.toml"
 
 
 PAPER = {

@@ -90,5 +90,5 @@ if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit("Name a folder of results and documents: python tools/fill_tables.py results/page docs/results.md")
     for name in sys.argv[2:]:
-        write_text(Path(name), filled(Path(name).read_text(), Path(sys.argv[1])))
+        write_text(Path(name), filled(Path(name).read_text("utf-8"), Path(sys.argv[1])))
         print(name)

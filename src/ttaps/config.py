@@ -44,10 +44,18 @@ def at_least(settings: Any, **bounds: float) -> None:
             raise UsageError(f"{name} must be at least {bound}, not {getattr(settings, name)}.")
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested values by their full names: ``{"views": {"flip": 0.5}}`` is ``{"views.flip": 0.5}``."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file, or say what is wrong with it."""
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UsageError(f"There is no config {path}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -89,12 +89,17 @@ def check(method: Method, network: nn.Module, objective: str = "") -> None:
         raise UsageError(f"Method '{method.name}' needs {missing}; this model can serve {known}.")
 
 
+EPISODIC = "episodic"
+"""The protocol of a method that forgets everything after each image."""
+
+
 def protocol(method: Method) -> str:
     """Say what an image's result depends on besides the image: nothing (``episodic``) unless the method says so."""
-    return str(getattr(method, "protocol", "episodic"))
+    return str(getattr(method, "protocol", EPISODIC))
 
 
 __all__ = [
+    "EPISODIC",
     "METHODS",
     "Average",
     "Bn",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ttaps.adaptation import EPISODIC
 from ttaps.api import known_models, load
 from ttaps.errors import TtapsError
 from ttaps.evaluate import Experiment, Store, compare, to_json
@@ -54,7 +55,7 @@ def written(path: Path, fingerprint: str) -> Evaluation | None:
     if not path.exists():
         return None
     try:
-        found: Evaluation = json.loads(path.read_text())
+        found: Evaluation = json.loads(path.read_text("utf-8"))
         experiments = [Experiment(**{**e, "settings": json.dumps(e["settings"])}) for e in found["experiments"]]
     except (ValueError, TypeError, KeyError) as error:
         raise TtapsError(
@@ -73,7 +74,7 @@ def _pairs(store: Store, fingerprint: str) -> Iterator[tuple[int, int]]:
     """Yield the numbers of both modes' experiments with one model, on each data set and seed where both have corrupted images."""
     groups: dict[tuple[str, str, int], dict[str, int]] = {}
     for number, e in store.experiments().items():
-        if (e.fingerprint, e.method, e.protocol) == (fingerprint, "ttaps", "episodic"):
+        if (e.fingerprint, e.method, e.protocol) == (fingerprint, "ttaps", EPISODIC):
             groups.setdefault((e.data, e.digest, e.seed), {})[settings_name(e)] = number
     for group in groups.values():
         if {EXACT, FAST} <= group.keys():

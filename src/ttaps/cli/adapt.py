@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from ttaps.adaptation import Memo, Method, Result, Ttaps, check, make_method, protocol
+from ttaps.adaptation import EPISODIC, Memo, Method, Result, Ttaps, check, make_method, protocol
 from ttaps.api import adapt, content_key, load
 from ttaps.cli.options import NO_PREFIX, ModelName, make_room, parse, peek, pick_device, print_json, use_threads
 from ttaps.data import read_image
@@ -82,7 +82,7 @@ def _adapt_all(model: Model, pictures: list[torch.Tensor], method: Method, seed:
         task = progress.add_task("Adapting", total=len(pictures), note="")
         results: list[Result] = []
         # Side by side, one thread each; all at once where one picture leaves something to the next.
-        size = torch.get_num_threads() if protocol(method) == "episodic" else len(pictures)
+        size = torch.get_num_threads() if protocol(method) == EPISODIC else len(pictures)
         for group in batched(pictures, size):
             results += adapt(model, group, method, seed=seed)
             progress.advance(task, len(group))

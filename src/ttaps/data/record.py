@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ttaps.data.checksums import file_md5
 from ttaps.data.corruptions.tools import need
 from ttaps.errors import DataError
 from ttaps.files import replacing, write_text
@@ -29,7 +30,7 @@ class Record:
     @classmethod
     def open(cls, folder: Path, seed: int, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> Record:
         """Start a folder or go on with it; refuse one that holds something else."""
-        digest = hashlib.md5(images.tobytes() + labels.tobytes()).hexdigest()
+        digest = hashlib.md5(images.tobytes() + labels.tobytes(), usedforsecurity=False).hexdigest()
         origin = {"seed": seed, "images": len(images), "source_md5": digest}
         versions = {library: need(library).__version__ for library in LIBRARIES}
         before = _read(folder / "build.json")
@@ -54,9 +55,7 @@ class Record:
     def add(self, file: str, values: npt.NDArray[Any]) -> None:
         """Write a finished file, then write down that it is finished."""
         save(self.folder / file, values)
-        with (self.folder / file).open("rb") as written:
-            digest = hashlib.file_digest(written, "md5").hexdigest()
-        self.content["files"][file] = {"md5": digest, "versions": self.versions}
+        self.content["files"][file] = {"md5": file_md5(self.folder / file), "versions": self.versions}
         self._write()
 
     def _write(self) -> None:
@@ -84,7 +83,7 @@ def save(path: Path, values: npt.NDArray[Any]) -> None:
 def _read(path: Path) -> dict[str, Any] | None:
     """Read ``build.json``; None if there is none."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -20,7 +20,7 @@ COLUMNS = (
 
 def export_csv(store: Store, path: Path) -> None:
     """Write accuracy and error in % after every step (0 is before adaptation), with the 95 % interval of the accuracy."""
-    with replacing(path) as scratch, scratch.open("w", newline="") as file:
+    with replacing(path) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for number, experiment in store.experiments().items():

@@ -8,12 +8,10 @@ from typing import Protocol, cast
 
 from torch import Tensor, nn
 
-from ttaps.adaptation import Method, protocol
+from ttaps.adaptation import EPISODIC, Method, protocol
 from ttaps.adaptation.engine import Memory
 from ttaps.errors import UsageError
 from ttaps.evaluate.plan import Item, Plan
-
-EPISODIC = "episodic"
 
 
 class Ordered(Method, Protocol):

@@ -6,11 +6,11 @@ import dataclasses
 import json
 from typing import Any
 
-from ttaps.adaptation import METHODS, make_method, protocol
+from ttaps.adaptation import EPISODIC, METHODS, make_method, protocol
 from ttaps.adaptation.settings import SETTINGS
+from ttaps.config import flat
 from ttaps.evaluate.store import Experiment
 
-EPISODIC = "episodic"
 IN_PROTOCOL = ("online", "leak")
 """Settings that an experiment states as its protocol."""
 
@@ -20,7 +20,7 @@ def changed_settings(experiment: Experiment) -> dict[str, Any]:
 
     Of a method or a setting that this version does not know, everything is a change.
     """
-    return _changes(_flat(json.loads(experiment.settings)), _usual(experiment.method))
+    return _changes(flat(json.loads(experiment.settings)), _usual(experiment.method))
 
 
 def settings_name(experiment: Experiment) -> str:
@@ -42,7 +42,7 @@ def default_name(method: str) -> str:
 
 def _nearest(experiment: Experiment) -> tuple[str, dict[str, Any]]:
     """Return the named settings that the fewest of an experiment's differ from (no name for the defaults), and those that do."""
-    settings = _flat(json.loads(experiment.settings))
+    settings = flat(json.loads(experiment.settings))
     names = [name for name, known in SETTINGS.get(experiment.method, {}).items() if known]
     differences = {name: _changes(settings, _usual(experiment.method, name)) for name in ("", *names)}
     best = min(differences, key=lambda name: len(differences[name]))
@@ -54,14 +54,7 @@ def _usual(method: str, named: str = "") -> dict[str, Any]:
     if method not in METHODS:
         return {}
     made: Any = make_method(f"{method}:{named}")
-    return _flat(json.loads(json.dumps(dataclasses.asdict(made))))  # lists for tuples, as they are stored
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found
+    return flat(json.loads(json.dumps(dataclasses.asdict(made))))  # lists for tuples, as they are stored
 
 
 def _changes(settings: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def load_model(folder: Path, backbone: nn.Module | None = None, features: int | 
         classes=tuple(map(str, classes)),
         name=folder.resolve().name,
         fingerprint=fingerprint(network),
-        card=card.read_text() if card.exists() else "",
+        card=card.read_text("utf-8") if card.exists() else "",
         info={k: v for k, v in config.items() if k not in ("model", "classes", "fingerprint")},
     )
 
@@ -111,7 +111,7 @@ def _read_config(path: Path) -> dict[str, Any]:
             f"There is no model folder {path.parent}.\nUse a run folder of 'ttaps train' or a name that 'ttaps info' lists."
         )
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} is not a model folder: it has no {CONFIG}.") from None
     except (OSError, ValueError) as error:

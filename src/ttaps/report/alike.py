@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ttaps.config import flat
 from ttaps.evaluate import Experiment
 from ttaps.evaluate.settings import default_name
 from ttaps.report.columns import Column
@@ -58,7 +59,7 @@ def names_apart(columns: Sequence[Column]) -> tuple[list[str], str]:
     whole = [_symbols(column.settings) or usual for column in columns]
     if max(map(len, whole)) <= LONGEST:
         return whole, ""
-    known = [_flat(column.runs[0].experiment) for column in columns]
+    known = [_settings(column.runs[0].experiment) for column in columns]
     plainest = sorted(range(len(known)), key=lambda place: len(whole[place]))  # decides where two values are as usual
     middle = {
         name: Counter(repr(known[place].get(name)) for place in plainest).most_common(1)[0][0] for name in known[0]
@@ -69,12 +70,9 @@ def names_apart(columns: Sequence[Column]) -> tuple[list[str], str]:
     return [_cut_short(name or base) for name in names], base
 
 
-def _flat(experiment: Experiment) -> dict[str, Any]:
+def _settings(experiment: Experiment) -> dict[str, Any]:
     """Return all settings of an experiment, nested ones by their full names; what it keeps from image to image has no name."""
-    found: dict[str, Any] = {"": experiment.protocol}
-    for name, value in json.loads(experiment.settings).items():
-        found |= {f"{name}.{inner}": it for inner, it in value.items()} if isinstance(value, dict) else {name: value}
-    return found
+    return {"": experiment.protocol, **flat(json.loads(experiment.settings))}
 
 
 def _symbols(words: str) -> str:

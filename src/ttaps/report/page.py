@@ -21,7 +21,7 @@ SHORT = ("", "before", "after", "points", "95 %", "put right", "put wrong", "p",
 
 def page(tables: Sequence[Table], drawings: Sequence[Drawing], notes: Sequence[str]) -> str:
     """Return a report as HTML: in short, tables, how sure they are, figures, protocol."""
-    css = (files("ttaps.report") / "page.css").read_text()
+    css = (files("ttaps.report") / "page.css").read_text("utf-8")
     title = f"Test-time adaptation on {', '.join(dict.fromkeys(table.data for table in tables))}"
     parts = [
         f"<h1>{html.escape(title)}</h1>",

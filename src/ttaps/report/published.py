@@ -48,7 +48,7 @@ def published_columns(data: str, severity: int) -> dict[str, dict[str, Published
 @cache
 def _read() -> dict[str, dict[str, dict[str, Published]]]:
     found: dict[str, dict[str, dict[str, Published]]] = {}
-    text = (files("ttaps.report") / "published.csv").read_text()
+    text = (files("ttaps.report") / "published.csv").read_text("utf-8")
     for line in csv.DictReader(text.splitlines()):
         corruption = AVERAGE if line["corruption"] == "average" else line["corruption"]
         value = Published(float(line["accuracy"]), float(line["std"]) if line["std"] else None)

@@ -44,7 +44,7 @@ def branch(source: Path, config: TrainConfig, folder: Path, images: int) -> None
         )
     claim_folder(folder, config)
     if (source / METRICS).exists():
-        write_text(folder / METRICS, (source / METRICS).read_text())
+        write_text(folder / METRICS, (source / METRICS).read_text("utf-8"))
     save_state(folder, state)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ttaps.config import flat
 from ttaps.training.config import TrainConfig
 
 
@@ -17,8 +18,8 @@ def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
     defaults = TrainConfig()
     changed = [
         f"- `{name}` = `{value}`"
-        for name, value in _flat(dataclasses.asdict(config)).items()
-        if value != _flat(dataclasses.asdict(defaults))[name]
+        for name, value in flat(dataclasses.asdict(config)).items()
+        if value != flat(dataclasses.asdict(defaults))[name]
     ]
     return "\n".join(
         [
@@ -36,10 +37,3 @@ def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
             "",
         ]
     )
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat

@@ -59,7 +59,7 @@ def rewind_metrics(folder: Path, step: int) -> None:
     """Drop what was logged after ``step``: those steps will be done again. A line cut short by a kill goes too."""
     path = folder / METRICS
     if path.exists():
-        whole = [line for line in path.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
+        whole = [line for line in path.read_text("utf-8").splitlines() if line.startswith("{") and line.endswith("}")]
         write_text(path, "".join(f"{line}\n" for line in whole if json.loads(line)["step"] <= step))
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ttaps.model import Network, to_unit
+from ttaps.model import Network, evaluating, to_unit
 
 CHUNK = 128
 
@@ -15,13 +15,11 @@ CHUNK = 128
 def accuracy(network: Network, images: Tensor, labels: Tensor, size: int | None = None) -> float:
     """Share of images classified right, at ``size`` pixels (their own unless given)."""
     device = next(network.parameters()).device
-    training = network.training
-    network.eval()
     right = 0
-    for chunk, truth in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
-        pixels = to_unit(chunk.to(device))
-        if size not in (None, images.shape[-1]):
-            pixels = F.interpolate(pixels, (size, size), mode="bilinear", antialias=True)
-        right += int((network(pixels).argmax(-1) == truth.to(device)).sum())
-    network.train(training)
+    with evaluating(network):
+        for chunk, truth in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
+            pixels = to_unit(chunk.to(device))
+            if size not in (None, images.shape[-1]):
+                pixels = F.interpolate(pixels, (size, size), mode="bilinear", antialias=True)
+            right += int((network(pixels).argmax(-1) == truth.to(device)).sum())
     return right / max(1, len(images))
