@@ -181,6 +181,13 @@ def test_published_averages_are_averages(data: str, methods: int) -> None:
         assert columns["mt3"]["brightness"].accuracy == 86.2
 
 
+def test_a_method_without_steps_is_not_said_to_take_one(tmp_path: Path) -> None:
+    fill(tmp_path, FOG_SNOW, "average")
+    words = "\n".join(protocol(only_table(tmp_path)))
+    assert "average, no step, " in words
+    assert "reset" not in words
+
+
 def test_every_table_states_its_protocol(two_seeds: Path) -> None:
     words = "\n".join(protocol(only_table(two_seeds)))
     for fact in (

@@ -27,6 +27,8 @@ COMMANDS = {
     "methods": "the methods: what each needs, adapts and costs",
 }
 
+RESUMES = ("evaluate", "results", "train", "reproduce", "data")  # what they have done is stored
+
 # What the machine refuses and the user can do something about; any other OSError is a fault of ours and shows its traceback.
 MACHINE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
@@ -72,7 +74,8 @@ def guarded(command: str, arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     except KeyboardInterrupt:
-        print(f"\nttaps {command}: stopped. The same command goes on where it was.", file=sys.stderr)
+        goes_on = " The same command goes on where it was." if command in RESUMES else ""
+        print(f"\nttaps {command}: stopped.{goes_on}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has had enough

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from ttaps.adaptation import check
+from ttaps.adaptation import EPISODIC, check
 from ttaps.api import load
 from ttaps.cli.choice import chosen_methods
 from ttaps.cli.options import ModelName, listed, parse, pick_device, print_json, table, use_threads
@@ -187,9 +187,7 @@ def settings_line(experiment: Experiment) -> str:
     """Write a method with the settings that are not its default ones."""
     changed = [f"{name} {value}" for name, value in changed_settings(experiment).items()]
     words = f"{experiment.method} with {', '.join(changed)}" if changed else f"{experiment.method}, default settings"
-    return (
-        words if experiment.protocol == "episodic" else f"{words}, {experiment.protocol} (the order of images counts)"
-    )
+    return words if experiment.protocol == EPISODIC else f"{words}, {experiment.protocol} (the order of images counts)"
 
 
 def accuracy_table(summary: Summary) -> str:
@@ -218,4 +216,5 @@ def _change(difference: Difference) -> list[str]:
 def over_seeds_line(group: Sequence[Summary]) -> str:
     """Say mean and deviation of the average accuracy over seeds."""
     average = over_seeds(group)[-1]
-    return f"{group[0].experiments[0].method}, {average.seeds} seeds: {average.mean:.1f} ± {average.std or 0:.1f} % after adaptation"
+    named = settings_line(group[0].experiments[0])
+    return f"{named}, {average.seeds} seeds: {average.mean:.1f} ± {average.std or 0:.1f} % after adaptation"

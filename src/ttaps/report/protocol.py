@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ttaps.adaptation import EPISODIC, METHODS
 from ttaps.adaptation.settings import SETTINGS
-from ttaps.evaluate.settings import EPISODIC, changed_settings, default_name
+from ttaps.evaluate.settings import changed_settings, default_name
 from ttaps.evaluate.summary import AVERAGE
 from ttaps.report.columns import Column
 from ttaps.report.published import ORIGIN, SETS
@@ -64,9 +65,13 @@ def method_words(column: Column) -> str:
     experiment = column.runs[0].experiment
     kept = f"not everything is reset after an image ({experiment.protocol}): the order of images counts"
     reset = "weights and optimiser are reset after every image" if experiment.protocol == EPISODIC else kept
-    steps = f"{column.steps} step{'s' if column.steps > 1 else ''}"
+    how = [f"{column.steps} step{'s' if column.steps > 1 else ''}", f"{settings_words(column)}; {reset}"]
+    if column.method in METHODS and not hasattr(
+        METHODS[column.method], "steps"
+    ):  # two predictions, but nothing is learnt between them
+        how = ["no step", settings_words(column)]
     seconds = sum(float(run.rows["seconds"].mean()) for run in column.runs) / len(column.runs)
-    return f"{column.method}, {steps}, {settings_words(column)}; {reset}; {seconds:.2g} s per image"
+    return f"{', '.join([column.method, *how])}; {seconds:.2g} s per image"
 
 
 def settings_words(column: Column) -> str:
