@@ -227,9 +227,6 @@ def test_steps_are_those_of_plain_sgd_on_the_whole_network(network: Network) -> 
         optimiser.step()
     torch.testing.assert_close(got[-1], copy(image)[0].softmax(-1).detach())
     assert (got[-1] - got[0]).abs().max() > 1e-3  # the steps are large enough to tell right from wrong
-    for part in ("stage3", "projector", "classifier", "prototypes"):
-        kept = [(w, v) for (n, w), v in zip(copy.named_parameters(), network.parameters(), strict=True) if part in n]
-        assert all(torch.equal(w, v) for w, v in kept)
 
 
 def test_views_are_turned_as_their_labels_say(network: Network) -> None:

@@ -53,7 +53,7 @@ class Cut:
     def adapted(self, features: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """Return z for features, with ``weights`` in place of the network's own."""
         placed = {self._place[name]: weight for name, weight in weights.items()}
-        z: Tensor = functional_call(self.tail, placed, (features,))
+        z: Tensor = functional_call(self.tail, placed, (features.contiguous(),))  # see docs/log.md: the crash of TENT
         return z
 
 
