@@ -135,6 +135,14 @@ def test_a_folder_has_a_sub_folder_per_class(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_set(str(tmp_path)).images, found.images)
 
 
+def test_labels_are_int64_where_numpy_counts_in_int32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows with numpy 1."""
+    save(tmp_path / "cat" / "a.png", PIXELS)
+    arange = np.arange
+    monkeypatch.setattr(np, "arange", lambda *span, dtype=np.int32: arange(*span, dtype=dtype))
+    assert read_image_folder(tmp_path).labels.dtype == load_set("sample").labels.dtype == np.int64
+
+
 def test_folders_without_classes_or_images_are_refused(tmp_path: Path) -> None:
     save(tmp_path / "flat" / "a.png", PIXELS)
     with pytest.raises(DataError, match=r"no sub-folders.*\nExpected .*CLASS"):

@@ -70,7 +70,7 @@ def peek(arguments: Sequence[str], option: str) -> str | None:
 def find_preset(name: str) -> Path:
     """Return the file of a preset: a path, or a name below ``configs/`` such as ``smoke`` or ``paper/jt+ent-cifar10``."""
     known = {
-        str(path.relative_to(folder).with_suffix("")): path
+        path.relative_to(folder).with_suffix("").as_posix(): path
         for folder in PRESETS
         for path in sorted(folder.rglob("*.toml"))
     }

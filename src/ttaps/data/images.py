@@ -82,7 +82,7 @@ def open_image_folder(path: Path, size: int = 32) -> ImageFolder:
     if not folders:
         raise DataError(f"{path} has no sub-folders, so the images have no labels.\n{layout}")
     files = [_image_files(folder) for folder in folders]
-    labels = np.repeat(np.arange(len(folders)), [len(names) for names in files])
+    labels = np.repeat(np.arange(len(folders), dtype=np.int64), [len(names) for names in files])
     return ImageFolder(path, size, tuple(chain(*files)), labels, tuple(folder.name for folder in folders))
 
 

@@ -67,5 +67,5 @@ def to_sheet(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _read(name: str, file: str) -> ImageSet:
     with (FOLDER / file).open("rb") as sheet:
         images = from_sheet(np.asarray(Image.open(sheet)))
-    labels = np.arange(len(images)) % len(CIFAR10_CLASSES)
+    labels = np.arange(len(images), dtype=np.int64) % len(CIFAR10_CLASSES)
     return ImageSet(name, images.transpose(0, 3, 1, 2), labels, CIFAR10_CLASSES)
