@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from small_model import write_picture
 from small_training import SHORT
 from ttaps.cli import main
 from ttaps.cli.options import find_preset
@@ -18,7 +19,7 @@ from ttaps.errors import UsageError
 from ttaps.evaluate import Store
 from ttaps.model.checkpoint import load_model
 from ttaps.reproduce import estimate, work
-from ttaps.reproduce.grid import read_grid
+from ttaps.reproduce.grid import Grid, Job, read_grid
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import Run
 from ttaps.training.split import Split
@@ -143,6 +144,37 @@ def test_smoke_stopped_and_started_again(
     plan = capsys.readouterr().out
     assert plan.splitlines()[-3].split() == ["sum", "48", "2.0", "days", "60", "60", "minutes"]
     assert not (tmp_path / "new").exists()
+
+
+def small_grid(folder: Path, data: str, classes: tuple[str, str] = ("cat", "dog")) -> tuple[Grid, list[Job]]:
+    """A grid that trains on a folder of pictures of 8 pixels, and evaluates on ``data``."""
+    for name in (f"{label}/{number}.png" for label in classes for number in range(5)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_picture(folder / name, 8, 8)
+    path = folder.with_suffix(".toml")
+    path.write_text(
+        f'data = "{data}"\ntrain = {{data = "{folder}", objective = "baseline", epochs = 1, batch = 4, sizes = [8], '
+        'model = {image_size = 8, classes = 2, width = 4, groups = 4}}\n[[columns]]\nconfig = "smoke"\n'
+    )
+    return read_grid(path, find_preset)
+
+
+def test_pictures_of_another_size_than_32_are_trained_on_and_evaluated(tmp_path: Path) -> None:
+    grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
+    work.reproduce(grid, jobs, tmp_path / "out", None)
+    with Store(tmp_path / "out" / "results", write=False) as store:
+        assert store.count(list(store.experiments())) == 10
+
+
+def test_data_that_does_not_fit_is_refused_before_any_training(tmp_path: Path) -> None:
+    small_grid(tmp_path / "birds", "sample", classes=("duck", "owl"))
+    for data, complaint in (
+        ("sample", r"shape \(3, 32, 32\), model 'baseline-K30-seed0' wants \(3, 8, 8\)"),
+        (str(tmp_path / "birds"), "birds has 2 classes .'duck', ...., model 'baseline-K30-seed0' knows 2 .'cat'"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            work.reproduce(*small_grid(tmp_path / "pets", data), tmp_path / "out", None)
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_kind_of_step_is_timed_once_and_counted(textures: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:

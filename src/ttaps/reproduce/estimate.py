@@ -11,17 +11,17 @@ from time import perf_counter
 from torch import Tensor
 
 from ttaps.adaptation import make_method
-from ttaps.data import data_root
 from ttaps.evaluate import Store
 from ttaps.evaluate.store import FILE
 from ttaps.model import ModelConfig
 from ttaps.reproduce.grid import Grid, Job
+from ttaps.reproduce.sets import open_sets
 from ttaps.reproduce.work import MODELS, RESULTS
 from ttaps.training.batch import epoch_steps
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import Run, initial_network
 from ttaps.training.schedule import Schedule
-from ttaps.training.split import Split, training_images
+from ttaps.training.split import Split
 from ttaps.training.state import load_state
 
 CPU_BATCH = 32  # images of a timed step on a CPU: the time grows with them, so there is no need to wait for 256
@@ -45,17 +45,15 @@ class Estimate:
 
 def estimate(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str) -> Iterator[Estimate]:
     """Yield what is left of each job. Jobs that differ in seed or K only are timed once: these hardly change the time."""
-    data = grid.benchmark(root)
-    plan = grid.plan(data)
-    pictures = data.read(list(islice(plan, IMAGES))).to(device)
     training: dict[TrainConfig, tuple[int, float]] = {}
     adapting: dict[tuple[ModelConfig, str], float] = {}
-    for job in jobs:
+    for job, sets in zip(jobs, open_sets(grid, jobs, root), strict=True):
+        plan = grid.plan(sets.evaluated)
+        pictures = sets.evaluated.read(list(islice(plan, IMAGES))).to(device)
         kind = replace(job.train, seed=0, model=replace(job.train.model, prototypes=300))
         if kind not in training:
-            split = training_images(kind.data, data_root(root), kind.model)
-            steps = Schedule(kind, epoch_steps(len(split.train), kind.batch)).steps
-            training[kind] = steps, training_seconds(kind, split, device)
+            steps = Schedule(kind, epoch_steps(len(sets.learnt.train), kind.batch)).steps
+            training[kind] = steps, training_seconds(kind, sets.learnt, device)
         for method in job.methods:
             if (kind.model, method) not in adapting:
                 adapting[kind.model, method] = seconds_per_image(kind, method, pictures)

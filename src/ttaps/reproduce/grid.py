@@ -48,9 +48,9 @@ class Grid:
     gpu: bool = False
     """Whether it is too much for a CPU."""
 
-    def benchmark(self, root: Path | None) -> Benchmark:
-        """Open the data set that is evaluated on."""
-        return open_benchmark(self.data, root, corruptions=self.corruptions, severities=self.severities)
+    def benchmark(self, root: Path | None, size: int) -> Benchmark:
+        """Open the data set that is evaluated on; pictures of a folder get ``size``."""
+        return open_benchmark(self.data, root, corruptions=self.corruptions, severities=self.severities, size=size)
 
     def plan(self, data: Benchmark) -> Plan:
         """Return the images each method is to see."""

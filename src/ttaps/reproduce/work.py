@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ttaps.adaptation import make_method
-from ttaps.data import data_root
 from ttaps.evaluate import Benchmark, Shard, evaluate, open_benchmark
 from ttaps.evaluate.benchmark import CORRUPTED, VALIDATION
 from ttaps.evaluate.projections import projections_file, write_projections
 from ttaps.model.checkpoint import load_model
 from ttaps.progress import say
 from ttaps.reproduce.grid import Grid, Job
+from ttaps.reproduce.sets import open_sets
 from ttaps.training.loop import ALONE, Run
 from ttaps.training.parallel import Ranks
-from ttaps.training.split import training_images
 
 MODELS, RESULTS = "models", "results"
 PROJECTED = 2000  # images on a map of projections
@@ -27,13 +26,11 @@ def reproduce(
     grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str = "cpu", ranks: Ranks = ALONE
 ) -> None:
     """Train and evaluate all models: those go to ``out/models``, the rows of all to ``out/results``."""
-    data = grid.benchmark(root)  # first, because a data set that is missing should be told before hours of training
-    for number, job in enumerate(jobs, 1):
+    for number, (job, sets) in enumerate(zip(jobs, open_sets(grid, jobs, root), strict=True), 1):
         say(f"{number} of {len(jobs)}: {job.name}")
-        split = training_images(job.train.data, data_root(root), job.train.model)
-        Run(job.train, out / MODELS / job.name, split, device, ranks).train()
+        Run(job.train, out / MODELS / job.name, sets.learnt, device, ranks).train()
         ranks.wait()  # until the first has written the model
-        evaluate_job(grid, job, data, out, device, ranks)
+        evaluate_job(grid, job, sets.evaluated, out, device, ranks)
         if ranks.first and job.train.seed == grid.seeds[0]:  # a map of each kind of model, not of each seed
             store_projections(grid, job, out, root, device)
         ranks.wait()
