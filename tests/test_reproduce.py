@@ -12,12 +12,13 @@ from small_model import write_picture
 from small_training import SHORT
 from ttaps.cli import main
 from ttaps.cli.options import find_preset
-from ttaps.cli.reproduce import spell
+from ttaps.cli.reproduce import measured, spell
 from ttaps.config import from_dict, read_toml
 from ttaps.data import ImageSet
 from ttaps.errors import UsageError
 from ttaps.evaluate import Store
 from ttaps.model.checkpoint import load_model
+from ttaps.progress import Bar
 from ttaps.reproduce import estimate, work
 from ttaps.reproduce.grid import Grid, Job, read_grid
 from ttaps.training.config import TrainConfig
@@ -175,6 +176,20 @@ def test_data_that_does_not_fit_is_refused_before_any_training(tmp_path: Path) -
         with pytest.raises(UsageError, match=complaint):
             work.reproduce(*small_grid(tmp_path / "pets", data), tmp_path / "out", None)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_shows_one_bar_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions of rich refuse a second."""
+    shown: list[Bar] = []
+
+    def start(one: Bar) -> None:
+        assert not shown
+        shown.append(one)
+
+    monkeypatch.setattr(Bar, "start", start)
+    monkeypatch.setattr(Bar, "stop", lambda one: shown.clear())
+    (plan,) = measured(*small_grid(tmp_path / "pets", str(tmp_path / "pets")), tmp_path, None, "cpu")
+    assert (plan.steps, plan.rows) == (2, 10)
 
 
 def test_every_kind_of_step_is_timed_once_and_counted(textures: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:

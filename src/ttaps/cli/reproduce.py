@@ -16,6 +16,7 @@ from ttaps.errors import MissingExtra
 from ttaps.progress import bar, say
 from ttaps.reproduce.estimate import Estimate, estimate
 from ttaps.reproduce.grid import Grid, Job, read_grid
+from ttaps.reproduce.sets import open_sets
 from ttaps.reproduce.work import RESULTS, reproduce
 from ttaps.training.parallel import together
 
@@ -65,9 +66,11 @@ def run(arguments: list[str]) -> None:
 def measured(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str) -> list[Estimate]:
     """Measure, with a bar."""
     found = []
+    # Before the bar: reading pictures shows a bar of its own, and rich before 14.1 refuses a second.
+    pictures = open_sets(grid, jobs, root)
     with bar() as progress:
         task = progress.add_task("Measuring", total=len(jobs), note="")
-        for one in estimate(grid, jobs, out, root, device):
+        for one in estimate(grid, jobs, pictures, out, device):
             found.append(one)
             progress.update(task, advance=1, note=one.job.name)
     return found

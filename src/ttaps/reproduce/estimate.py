@@ -15,7 +15,7 @@ from ttaps.evaluate import Store
 from ttaps.evaluate.store import FILE
 from ttaps.model import ModelConfig
 from ttaps.reproduce.grid import Grid, Job
-from ttaps.reproduce.sets import open_sets
+from ttaps.reproduce.sets import Sets
 from ttaps.reproduce.work import MODELS, RESULTS
 from ttaps.training.batch import epoch_steps
 from ttaps.training.config import TrainConfig
@@ -43,20 +43,20 @@ class Estimate:
     """Seconds for them."""
 
 
-def estimate(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str) -> Iterator[Estimate]:
+def estimate(grid: Grid, jobs: Sequence[Job], pictures: Sequence[Sets], out: Path, device: str) -> Iterator[Estimate]:
     """Yield what is left of each job. Jobs that differ in seed or K only are timed once: these hardly change the time."""
     training: dict[TrainConfig, tuple[int, float]] = {}
     adapting: dict[tuple[ModelConfig, str], float] = {}
-    for job, sets in zip(jobs, open_sets(grid, jobs, root), strict=True):
+    for job, sets in zip(jobs, pictures, strict=True):
         plan = grid.plan(sets.evaluated)
-        pictures = sets.evaluated.read(list(islice(plan, IMAGES))).to(device)
+        few = sets.evaluated.read(list(islice(plan, IMAGES))).to(device)
         kind = replace(job.train, seed=0, model=replace(job.train.model, prototypes=300))
         if kind not in training:
             steps = Schedule(kind, epoch_steps(len(sets.learnt.train), kind.batch)).steps
             training[kind] = steps, training_seconds(kind, sets.learnt, device)
         for method in job.methods:
             if (kind.model, method) not in adapting:
-                adapting[kind.model, method] = seconds_per_image(kind, method, pictures)
+                adapting[kind.model, method] = seconds_per_image(kind, method, few)
         steps, seconds = training[kind]
         todo, rows = steps_left(out, job, steps), rows_left(out, job, len(plan))
         per_row = sum(adapting[kind.model, method] for method in job.methods) / len(job.methods)
