@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 
 from small_evaluation import CLASSES, small_benchmark, small_model
+from small_model import write_picture
 from small_results import FOG_SNOW, fill, only_table
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError
@@ -19,11 +21,12 @@ from ttaps.evaluate.projections import projections_file, stored_files, write_pro
 from ttaps.evaluate.summary import AVERAGE
 from ttaps.report.curves import by_prototypes, step_lines
 from ttaps.report.figures import draw_all
-from ttaps.report.flips import find_flips, spread
+from ttaps.report.flips import find_flips, opener, spread
 from ttaps.report.outcomes import read_runs
 from ttaps.report.projection import class_colours, principal, read_projections
 from ttaps.report.reliability import calibrate, calibration_of
 from ttaps.report.style import shade
+from ttaps.report.tables import make_tables
 
 
 def test_shades_are_mixed_with_white_and_black() -> None:
@@ -90,7 +93,7 @@ def test_flips_are_found_with_their_pictures(tmp_path: Path) -> None:
     fill(tmp_path, traces, data="sample", digest=data.digest)
     (run,) = read_runs([tmp_path])
     assert [int(label) for label in data.labels[:3]] == [0, 1, 2]  # as the rows made by hand have them
-    flips, problem = find_flips(run, 5, None)
+    flips, problem = find_flips(run, 5, opener(None))
     assert problem == ""
     assert [(flip.corruption, flip.after, flip.fixed) for flip in flips] == [
         *(("fog", "airplane", True), ("snow", "automobile", True), ("fog", "cat", False))
@@ -107,7 +110,7 @@ def test_flips_are_found_with_their_pictures(tmp_path: Path) -> None:
 )
 def test_pictures_that_are_not_there_are_said_to_be_missing(tmp_path: Path, options: dict[str, Any], word: str) -> None:
     fill(tmp_path, FOG_SNOW, **options)
-    flips, problem = find_flips(read_runs([tmp_path])[0], 5, tmp_path)
+    flips, problem = find_flips(read_runs([tmp_path])[0], 5, opener(tmp_path))
     assert flips == []
     assert word in problem
 
@@ -116,7 +119,34 @@ def test_pictures_of_a_model_with_other_classes_are_not_misnamed(tmp_path: Path)
     fill(tmp_path, {"fog": ["rr"] * 15 + ["wr"]}, data="sample", digest=open_benchmark("sample").digest)
     (run,) = read_runs([tmp_path])
     run.rows["label"] += 1
-    assert "another order" in find_flips(run, 5, None)[1]
+    assert "another order" in find_flips(run, 5, opener(None))[1]
+
+
+def test_a_folder_is_opened_once_for_all_columns_at_the_size_of_its_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        write_picture(tmp_path / "pets" / name / "a.png")
+    monkeypatch.chdir(tmp_path)
+    for method in ("tent", "ttaps"):
+        fill(
+            tmp_path,
+            {"clean": ["wr", "rr"]},
+            method,
+            data="pets",
+            digest=open_benchmark("pets", size=8).digest,
+            severity=0,
+        )
+    runs = read_runs([tmp_path])
+    for run in runs:
+        run.facts["model"]["image_size"] = 8
+    opened = Mock(side_effect=open_benchmark)
+    monkeypatch.setattr("ttaps.report.flips.open_benchmark", opened)
+    drawings, notes = draw_all(make_tables(runs), [])
+    assert notes == []
+    assert sum("-flips-" in drawing.name for drawing in drawings) == 2
+    assert opened.call_count == 1
 
 
 def test_pictures_come_from_all_corruptions_in_turn(tmp_path: Path) -> None:

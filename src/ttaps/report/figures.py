@@ -13,7 +13,7 @@ from ttaps.errors import DataError
 from ttaps.report.bars import bars_figure
 from ttaps.report.cost import costs_figure, table_costs
 from ttaps.report.curves import by_prototypes, severity_figure, steps_figure
-from ttaps.report.flips import find_flips, flips_figure
+from ttaps.report.flips import Opener, find_flips, flips_figure, opener
 from ttaps.report.grids import place_of
 from ttaps.report.projection import projection_files, projection_map
 from ttaps.report.reliability import reliability_figure
@@ -58,9 +58,10 @@ def draw_all(
             notes.append(f"No figure of each of {len(table.adapting)} columns of {place_of(table)}: they are too many.")
             continue
         drawings += _of_table(table)
+        opened = opener(root)
         for shown in table.adapting:
             drawings += _of_column(table, shown)
-            drawings += _flips(table, shown, root, notes)
+            drawings += _flips(table, shown, opened, notes)
     drawings += _projections(folders, notes)
     return _numbered(drawings), notes
 
@@ -161,11 +162,11 @@ def _of_column(table: Table, shown: Shown) -> Iterator[Drawing]:
     yield Drawing(file_name(prefix, "reliability", shown.label), caption, figure, table)
 
 
-def _flips(table: Table, shown: Shown, root: Path | None, notes: list[str]) -> Iterator[Drawing]:
+def _flips(table: Table, shown: Shown, opened: Opener, notes: list[str]) -> Iterator[Drawing]:
     if shown.column is None:
         return
     where = place_of(table)
-    flips, problem = find_flips(shown.column.runs[0], table.severity or 0, root)
+    flips, problem = find_flips(shown.column.runs[0], table.severity or 0, opened)
     if problem:
         notes.append(f"No pictures of {shown.label} on {where}: {problem}.")
         return

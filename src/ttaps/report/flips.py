@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,14 @@ ACROSS, MOST = 5, 10  # pictures in a row, and of each kind
 TILE, WORDS = 0.66, 0.3  # inches: a picture with its words below
 
 
+Opener = Callable[..., Benchmark]
+
+
+def opener(root: Path | None) -> Opener:
+    """Return an ``open_benchmark`` that opens each data set once: a folder is read whole for its digest."""
+    return cache(partial(open_benchmark, root=root))
+
+
 @dataclass(frozen=True, eq=False)
 class Flip:
     """A picture whose label changed."""
@@ -32,7 +42,7 @@ class Flip:
     fixed: bool
 
 
-def find_flips(run: Run, severity: int, root: Path | None) -> tuple[list[Flip], str]:
+def find_flips(run: Run, severity: int, opened: Opener) -> tuple[list[Flip], str]:
     """Return some images that were put right and some that were put wrong, with their pictures, and a word if there can be none."""
     rows = select(run.rows, severity)
     right = rows["right"]
@@ -41,7 +51,7 @@ def find_flips(run: Run, severity: int, root: Path | None) -> tuple[list[Flip], 
     if not chosen:
         return [], "no image's label became right or wrong"
     try:
-        data = _pictures(run, severity, root)
+        data = _pictures(run, severity, opened)
     except TtapsError as error:
         return [], f"its pictures cannot be read here ({str(error).splitlines()[0]})"
     if any(data.labels[row["image"]] != row["label"] for row in chosen):
@@ -89,12 +99,13 @@ def _tile(wall: Any, flip: Flip, left: float, top: float) -> None:
         write(wall, left, top + TILE + 0.005 + 0.085 * place, words, fontsize=5.6, color=ink)
 
 
-def _pictures(run: Run, severity: int, root: Path | None) -> Benchmark:
-    """Open the data set by its stored name; one that is not the same any more is refused."""
+def _pictures(run: Run, severity: int, opened: Opener) -> Benchmark:
+    """Open the data set by its stored name, at the size the network takes; one that is not the same any more is refused."""
     experiment = run.experiment
-    corrupted = severity > 0
-    names = [str(name) for name in np.unique(select(run.rows, severity)["corruption"])] if corrupted else []
-    data = open_benchmark(experiment.data, root, corruptions=names, severities=[severity] if corrupted else [])
+    names = map(str, np.unique(select(run.rows, severity)["corruption"])) if severity > 0 else ()
+    severities = (severity,) if severity > 0 else ()
+    size = run.facts.get("model", {}).get("image_size", 32)
+    data = opened(experiment.data, corruptions=tuple(names), severities=severities, size=size)
     if data.digest != experiment.digest:
         raise TtapsError(f"{experiment.data} is another data set now than when it was evaluated")
     return data
