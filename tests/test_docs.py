@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ from fill_tables import filled  # noqa: E402
 def test_links_to_files_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
         assert "://" in target or (document.parent / target).exists(), target
+
+
+def test_the_sdist_holds_what_its_tests_read() -> None:
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    assert {"src", "configs", "tests", "tools", "docs", "/README.md"} <= set(built["targets"]["sdist"]["include"])
 
 
 def test_tables_are_filled_from_stores_and_again(tmp_path: Path) -> None:
