@@ -99,7 +99,7 @@ def test_short_settings_have_their_whole_name_and_long_ones_say_what_differs(tmp
 
 
 def test_of_values_that_are_as_usual_the_plainer_is_the_base(tmp_path: Path) -> None:
-    for lr in (1.0, 0.1):
+    for lr in (1.0, 0.65):
         for tau in (0.75, 0.1):
             fill(tmp_path, BETTER, "ttaps:fast", lr=lr, tau=tau, momentum=0.9)
     names, base = names_apart(columns_of(tmp_path))
