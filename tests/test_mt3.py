@@ -1,4 +1,4 @@
-"""MT3: its meta-gradient against finite differences, its losses and steps against hand-written ones, and what every method promises."""
+"""MT3: its meta-gradient against finite differences, its losses and steps against hand-written ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from small_training import TINY
 from ttaps import losses
 from ttaps.adaptation import Mt3, make_method, serves
-from ttaps.adaptation.engine import Memory
 from ttaps.bench.objectives import measure
 from ttaps.data import ImageSet
 from ttaps.errors import UsageError
@@ -305,53 +304,9 @@ def test_views_are_two_of_every_copy() -> None:
     assert not torch.equal(QUICK.draw(IMAGES[:1], 4), views)
 
 
-@pytest.mark.parametrize("method", [replace(QUICK, steps=0), replace(QUICK, lr=0.0)])
-def test_no_steps_or_no_step_size_is_the_source_model(network: Network, method: Mt3) -> None:
-    trace = method.adapt(network, IMAGES, range(5))
-    assert trace.shape == (5, method.steps + 1, 4)
-    assert (trace - network(IMAGES).softmax(-1)[:, None]).abs().max() < 1e-6
-
-
-def test_the_network_is_bitwise_unchanged(network: Network) -> None:
-    before = deepcopy(network.train().state_dict())
-    QUICK.adapt(network, IMAGES, range(5))
-    assert network.training
-    assert all(torch.equal(weight, before[name]) for name, weight in network.state_dict().items())
-    assert all(weight.requires_grad and weight.grad is None for weight in network.parameters())
-
-
-def test_order_and_batching_change_nothing(network: Network) -> None:
-    keys = [11, 12, 13, 14, 15]
-    together = QUICK.adapt(network, IMAGES, keys)
-    turned = QUICK.adapt(network, IMAGES.flip(0), keys[::-1]).flip(0)
-    alone = torch.cat([QUICK.adapt(network, IMAGES[i : i + 1], keys[i : i + 1]) for i in range(5)])
-    assert torch.equal(together, turned)
-    assert torch.equal(together, alone)
-    assert not torch.equal(together[:, -1], together[:, 0])
-    assert torch.equal(replace(QUICK, steps=1).adapt(network, IMAGES, keys), together[:, :2])
-
-
-def test_online_keeps_the_weights(network: Network) -> None:
-    method, memory = replace(QUICK, online=True), Memory()
-    whole = method.adapt(network, IMAGES, range(5))
-    parts = [method.adapt(network, IMAGES[i : i + 1], [i], memory) for i in range(5)]
-    assert torch.equal(whole, torch.cat(parts))
-    episodic = QUICK.adapt(network, IMAGES, range(5))
-    assert torch.equal(whole[0], episodic[0])
-    assert torch.equal(whole[:, 0], episodic[:, 0])
-    assert not torch.equal(whole[1:, -1], episodic[1:, -1])
-    assert (method.protocol, QUICK.protocol) == ("online", "episodic")
-
-
 def test_what_it_needs(network: Network, tiny_network: Network) -> None:
     assert QUICK.lacks(network) is None
     assert "mt3" in serves(network, "mt3")
     assert make_method("mt3") == Mt3()
     for other in (tiny_network, nn.Flatten()):
         assert QUICK.lacks(other) == "a predictor (train with objective mt3)"
-
-
-@pytest.mark.parametrize("settings", [{"steps": -1}, {"lr": float("nan")}, {"copies": 0}])
-def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"{next(iter(settings))} must be at least"):
-        Mt3(**settings)

@@ -1,11 +1,10 @@
-"""TTT: rotations against torch's, the loss and the steps against hand-written ones, and the promises every method keeps."""
+"""TTT: rotations against torch's, the loss and the steps against hand-written ones."""
 
 from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -249,44 +248,6 @@ def test_images_that_stand_surely_upright_are_left_alone(network: Network) -> No
         assert torch.equal(row, whole[:1].expand_as(whole) if skip else whole)
 
 
-@pytest.mark.parametrize("method", [replace(QUICK, steps=0), replace(QUICK, lr=0.0)])
-def test_no_steps_or_no_step_size_is_the_source_model(network: Network, method: Ttt) -> None:
-    trace = method.adapt(network, IMAGES, range(5))
-    assert trace.shape == (5, method.steps + 1, 4)
-    assert (trace - network(IMAGES).softmax(-1)[:, None]).abs().max() < 1e-6
-
-
-def test_the_network_is_bitwise_unchanged(network: Network) -> None:
-    before = deepcopy(network.train().state_dict())
-    QUICK.adapt(network, IMAGES, range(5))
-    assert network.training
-    assert all(torch.equal(weight, before[name]) for name, weight in network.state_dict().items())
-    assert all(weight.requires_grad and weight.grad is None for weight in network.parameters())
-
-
-def test_order_and_batching_change_nothing(network: Network) -> None:
-    keys = [11, 12, 13, 14, 15]
-    together = QUICK.adapt(network, IMAGES, keys)
-    turned = QUICK.adapt(network, IMAGES.flip(0), keys[::-1]).flip(0)
-    alone = torch.cat([QUICK.adapt(network, IMAGES[i : i + 1], keys[i : i + 1]) for i in range(5)])
-    assert torch.equal(together, turned)
-    assert torch.equal(together, alone)
-    assert not torch.equal(together[:, -1], together[:, 0])
-    assert torch.equal(replace(QUICK, steps=1).adapt(network, IMAGES, keys), together[:, :2])
-
-
-def test_online_keeps_the_weights(network: Network) -> None:
-    method, memory = replace(QUICK, online=True), Memory()
-    whole = method.adapt(network, IMAGES, range(5))
-    parts = [method.adapt(network, IMAGES[i : i + 1], [i], memory) for i in range(5)]
-    assert torch.equal(whole, torch.cat(parts))
-    episodic = QUICK.adapt(network, IMAGES, range(5))
-    assert torch.equal(whole[0], episodic[0])
-    assert torch.equal(whole[:, 0], episodic[:, 0])
-    assert not torch.equal(whole[1:, -1], episodic[1:, -1])
-    assert (method.protocol, QUICK.protocol) == ("online", "episodic")
-
-
 def test_a_sure_image_is_seen_with_the_weights_kept_so_far(network: Network) -> None:
     """Two images step, the third is sure: nothing moves any more, and its prediction is by the kept weights, not the source's."""
     memory = Memory()
@@ -303,9 +264,3 @@ def test_what_it_needs(network: Network, tiny_network: Network) -> None:
     assert make_method("ttt") == Ttt()
     for other in (tiny_network, nn.Flatten()):
         assert QUICK.lacks(other) == "a rotation head (train with objective ttt)"
-
-
-@pytest.mark.parametrize("settings", [{"steps": -1}, {"lr": float("nan")}, {"copies": 0}])
-def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"{next(iter(settings))} must be at least"):
-        Ttt(**settings)
