@@ -117,7 +117,7 @@ def test_named_settings_are_the_defaults_of_the_options(
     model: str, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     named = printed(capsys, "adapt", model, picture, "--method", "ttaps:fast", "--steps", "2", "--json")
-    spelled = ("--pool", "16", "--copies", "8", "--scope", "last_block", "--sure", "0.7", "--steps", "2")
+    spelled = ("--lr", "1", "--copies", "24", "--sure", "0.7", "--steps", "2")
     assert printed(capsys, "adapt", model, picture, "--method", "ttaps", *spelled, "--json") == named
 
 

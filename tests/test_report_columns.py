@@ -68,7 +68,7 @@ def test_settings_of_one_model_are_columns_of_their_own(tmp_path: Path) -> None:
     words = protocol(table)
     assert "ttaps, 1 step, default settings ('paper');" in words[2]
     assert "ttaps, 1 step, settings 'reference': directions mean, momentum 0.9, weight_decay 1e-05;" in words[4]
-    assert "settings 'fast': copies 8," in words[5]
+    assert "settings 'fast': copies 24," in words[5]
     looks = [shown.column.look for shown in table.ours if shown.column]
     assert len({look.colour for look in looks}) == len({(look.marker, look.dashes) for look in looks[1:]}) + 1 == 5
     assert (looks[0].colour, looks[1].colour) == (METHOD_COLOURS["memo"], METHOD_COLOURS["ttaps"])
