@@ -108,7 +108,7 @@ def test_torchrun_evaluates_to_the_rows_of_one_process_though_one_was_killed(tmp
     command = [*torchrun, slowly, "evaluate", *options, str(tmp_path / "two")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
         while stored(tmp_path / "two") < 16:
-            assert job.poll() is None
+            assert job.poll() is None, job.communicate()
             time.sleep(0.02)
         os.kill(int((tmp_path / "process-1").read_text()), signal.SIGKILL)
         said = job.communicate(timeout=60)[1]
@@ -120,7 +120,7 @@ def test_torchrun_evaluates_to_the_rows_of_one_process_though_one_was_killed(tmp
     assert stored(tmp_path / "two") < stored(tmp_path / "one")
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert results(tmp_path / "two") == results(tmp_path / "one")
-    assert done.stdout.count("ttaps with copies 2, steps 1") == 2  # a table for each seed, from one process
+    assert done.stdout.count("ttaps with copies 2, steps 1\n") == 2  # a table for each seed, from one process
 
 
 def test_messages_of_a_step(textures: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,14 +195,17 @@ class Store:
                 yield _decode(*values)
 
     def _address(self, write: bool) -> str:
-        """Say to sqlite how to open the file: a reader needs the log of the last rows too, and the right to tidy it away.
+        """Say to sqlite how to open the file: a reader needs the log of the last rows too, and the right to tidy it away."""
+        mode = "rwc" if write else "rw" if os.access(self.path.parent, os.W_OK) else self._closed()
+        return f"{self.path.resolve().as_uri()}?mode={mode}"
 
-        In a folder that is closed to us, ``immutable`` reads the file without the log, so only where there is none.
-        """
-        log = self.path.with_name(f"{FILE}-wal")
-        closed = "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"
-        reading = "mode=rw" if os.access(self.path.parent, os.W_OK) else closed
-        return f"{self.path.resolve().as_uri()}?{'mode=rwc' if write else reading}"
+    def _closed(self) -> str:
+        """Say how to read in a folder that is closed to us: ``immutable`` reads the file without the log, so only where there is none."""
+        try:
+            logged = self.path.with_name(f"{FILE}-wal").stat().st_size
+        except FileNotFoundError:
+            logged = 0
+        return "ro" if logged else "ro&immutable=1"
 
     def _prepare(self, write: bool) -> None:
         """Check what the file is; make the tables if it is new."""
