@@ -24,7 +24,7 @@ FLOORS = {
     "views": 2,
     "data": 1,
 }
-FURNITURE = ("errors", "files", "keys", "config", "progress", "threads")
+FURNITURE = ("errors", "files", "keys", "config", "progress")
 
 
 def rooms_imported(file: Path) -> set[str]:

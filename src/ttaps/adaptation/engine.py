@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ttaps.adaptation.rules import Rule, Weights, plain
-from ttaps.threads import side_by_side
 
 
 @dataclass
@@ -56,7 +56,7 @@ def follow(
 
 
 def each_image(function: Callable[[int], Tensor], count: int, in_turn: bool = False) -> Tensor:
-    """Stack ``function(index)`` over images, which run as ``side_by_side`` runs them."""
+    """Stack ``function(index)`` over images, which run as :func:`side_by_side` runs them."""
     return torch.stack(side_by_side(function, count, in_turn))
 
 
@@ -72,6 +72,22 @@ def one_by_one(
     return each_image(
         lambda i: adapt_one(images[i : i + 1], keys[i], kept if in_turn else Memory()), len(images), in_turn
     )
+
+
+def side_by_side(function: Callable[[int], Tensor], count: int, in_turn: bool = False) -> list[Tensor]:
+    """Return ``function(index)`` of images, or batches, on a CPU.
+
+    They run side by side with one thread each: no thread ever waits for another, and an image's numbers do not depend on how
+    many threads there are. Waiting is what makes two threads on one image many times slower on a busy machine (docs/log.md).
+    ``in_turn`` runs them one after the other, for methods that keep something from image to image.
+    """
+    threads = torch.get_num_threads()
+    workers = 1 if in_turn else min(count, threads)
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(function, range(count)))
+    finally:
+        torch.set_num_threads(threads)  # workers also set the default of threads to come
 
 
 def in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, chunk: int) -> Tensor:

@@ -9,13 +9,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ttaps.adaptation.engine import Memory, follow
+from ttaps.adaptation.engine import Memory, follow, side_by_side
 from ttaps.adaptation.rules import Adam, Weights, plain
 from ttaps.config import at_least
 from ttaps.losses import prediction_entropy
 from ttaps.model.functional import Functional, kinds_of_norm, norm_weights
 from ttaps.model.statistics import use_batch_statistics
-from ttaps.threads import side_by_side
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ works on 8-bit images and rounds after every operation; here nothing is rounded.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sized
 from dataclasses import dataclass, replace
 
@@ -14,12 +13,10 @@ import torch
 from torch import Tensor
 
 from ttaps.errors import UsageError
-from ttaps.threads import side_by_side
 from ttaps.views import blur, colour, crop
 from ttaps.views.parameters import Parameters
 
 BLOCK = 640  # views made at a time on a CPU: those of one adapted image; a block takes 1.4 ms of calls alone
-EACH = 160  # views that are worth a thread of their own
 KINDS = 10
 BOX_DRAWS = 2 * crop.TRIES + 2
 
@@ -123,34 +120,21 @@ def make_views(
     views = torch.empty(n, 3, size, size, dtype=dtype, device=device)
     if index is None and len(images) > 1:
         index = torch.arange(n)
-    pixels = images.to(device)
-    if images.dtype == torch.uint8:
-        pixels = pixels.float() / 255
-    every, length = kinds(parameters), block_length(n, device)
-
-    @torch.inference_mode()  # a call takes 0.85 of the time; the views themselves are ordinary tensors
-    def make(number: int) -> None:
-        block = slice(number * length, (number + 1) * length)
-        kind = every[block]
-        order = kind.argsort(stable=True)
-        starts = [0, *kind.bincount(minlength=KINDS).cumsum(0).tolist()]
-        rows = block.start + order
-        own = None if index is None else index.to(rows.device)[rows].to(device)
-        made = make_block(pixels, own, parameters[rows].to(device), starts, size, blur_kernel)
-        torch.index_select(made, 0, order.argsort().to(device), out=views[block])
-
-    if n > length:
-        side_by_side(make, math.ceil(n / length))
-    elif n:
-        make(0)
+    with torch.inference_mode():  # a call takes 0.85 of the time; the views themselves are ordinary tensors
+        pixels = images.to(device)
+        if images.dtype == torch.uint8:
+            pixels = pixels.float() / 255
+        every = kinds(parameters)
+        length = BLOCK if device.type == "cpu" else max(n, 1)
+        for block in (slice(first, first + length) for first in range(0, n, length)):
+            kind = every[block]
+            order = kind.argsort(stable=True)
+            starts = [0, *kind.bincount(minlength=KINDS).cumsum(0).tolist()]
+            rows = block.start + order
+            own = None if index is None else index.to(rows.device)[rows].to(device)
+            made = make_block(pixels, own, parameters[rows].to(device), starts, size, blur_kernel)
+            torch.index_select(made, 0, order.argsort().to(device), out=views[block])
     return views.to(images.device)
-
-
-def block_length(n: int, device: torch.device) -> int:
-    """Return how many of ``n`` views to make at a time: all on a GPU; on a CPU a share for each thread. It changes no bit of a view."""
-    if device.type != "cpu":
-        return n
-    return min(BLOCK, max(EACH, math.ceil(n / torch.get_num_threads())))
 
 
 def maker(device: torch.device) -> torch.device:
