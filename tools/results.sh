@@ -64,7 +64,7 @@ same() {
 # The paper's settings as printed, at full cost (three hours of one core), against the cheap ones; then those of the authors' code, in order.
 exact() {
   evaluate cifar10 --data cifar10-c --methods ttaps,ttaps:fast --limit 134 --out "$out/exact"
-  evaluate cifar10 --data cifar10-c --methods ttaps:reference --limit 6 --out "$out/exact"
+  evaluate cifar10 --data cifar10-c --methods ttaps:reference --limit 6 --out "$out/reference"
 }
 
 # The authors' momentum that lives on from image to image (in order), against momentum that is reset.
@@ -80,7 +80,8 @@ severities() { evaluate cifar10 --data cifar10-c --severity all --methods source
 
 hundred() {
   evaluate cifar100 --data cifar100 --methods source --out "$out/clean"
-  evaluate cifar100 --data cifar100-c --methods source,ttaps:tuned --limit 40 --out "$out/hundred"
+  evaluate cifar100 --data cifar100-c --methods source --limit 200 --out "$out/hundred"
+  evaluate cifar100 --data cifar100-c --methods ttaps:tuned --limit 40 --out "$out/hundred"
 }
 
 for part in "${@:-choice better settings options main same memo severities steps leak hundred exact}"; do
