@@ -27,16 +27,21 @@ def stopped(config: TrainConfig, folder: Path, split: Split, steps: int) -> Path
     return folder
 
 
-def test_a_branch_ends_as_the_run_alone_would(textures: ImageSet, tmp_path: Path) -> None:
-    split, baseline = Split.of(textures), replace(SHORT, objective="baseline")
-    trunk = stopped(SHORT, tmp_path / "trunk", split, 8)  # where the joint loss begins
-    branch(trunk, baseline, tmp_path / "branch", len(split.train))
+@pytest.mark.parametrize(
+    ("objective", "heads"), [("baseline", ()), ("jt", ()), ("ttt", ("rotation",)), ("mt3", ("predictor",))]
+)
+def test_a_branch_ends_as_the_run_alone_would(objective: Any, heads: Any, textures: ImageSet, tmp_path: Path) -> None:
+    norm: Any = "group" if objective == "mt3" else "batch"
+    split, grown = Split.of(textures), replace(SHORT, model=replace(SHORT.model, norm=norm))
+    other = replace(grown, objective=objective, model=replace(grown.model, heads=heads))
+    trunk = stopped(grown, tmp_path / "trunk", split, 8)  # where the joint loss begins
+    branch(trunk, other, tmp_path / "branch", len(split.train))
     for name in ("branch", "alone"):
-        Run(baseline, tmp_path / name, split).train()
+        Run(other, tmp_path / name, split).train()
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("branch", "alone")]
     assert weights[0] == weights[1]
-    stopped(SHORT, trunk, split, 9)  # the trunk has gone its own way
-    branch(trunk, baseline, tmp_path / "branch", len(split.train))
+    stopped(grown, trunk, split, 9)  # the trunk has gone its own way
+    branch(trunk, other, tmp_path / "branch", len(split.train))
     assert (tmp_path / "branch" / "model.safetensors").read_bytes() == weights[0], "a run under way was set back"
 
 
@@ -65,6 +70,9 @@ def test_runs_that_differ_are_refused(textures: ImageSet, tmp_path: Path) -> Non
         ({"epochs": 6, "sizes": (), "size_until": (1.0,)}, 0),
         ({"epochs": 6, "size_until": (1 / 3, 1.0)}, 5),  # the learning rate falls more slowly after the warm-up
         ({"objective": "jt"}, 8),
+        ({"objective": "ttt", "model": replace(SHORT.model, heads=("rotation",))}, 8),
+        ({"model": replace(SHORT.model, heads=("rotation",))}, None),
+        ({"model": replace(SHORT.model, width=8)}, 0),
         ({"loss": replace(SHORT.loss, gamma_ent=0.2)}, 8),
         ({"loss": replace(SHORT.loss, label_smoothing=0.2)}, 0),
         ({"optimiser": replace(SHORT.optimiser, momentum=0.8)}, 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.objectives.ttt import rotated
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
-from ttaps.views import ShiftViews, quarter_turns
+from ttaps.views import ShiftViews, SwavViews, quarter_turns
 
 WITH_HEAD = replace(TINY, heads=("rotation",))
 SHORT = TrainConfig(
@@ -132,14 +133,20 @@ def test_no_rotation_head_on_a_backbone_without_stages() -> None:
 # --- training
 
 
-def test_the_loss_is_both_cross_entropies(network: Network, batch: Batch) -> None:
-    pictures = batch.views(ShiftViews(), "crop")
+@pytest.mark.parametrize(
+    ("supervised", "kind"), [("crop", ShiftViews()), ("coloured", SwavViews(scale=LossConfig().crop_scale))]
+)
+def test_the_loss_is_both_cross_entropies(
+    supervised: Literal["crop", "coloured"], kind: ShiftViews | SwavViews, network: Network, batch: Batch
+) -> None:
+    pictures = batch.views(kind, "crop")
     cross_entropy = -network(pictures).log_softmax(-1)[range(6), batch.labels].mean()
     each = [-rotation_logits(network, pictures.rot90(k, (2, 3))).log_softmax(-1)[:, k] for k in range(4)]
-    parts = OBJECTIVES["ttt"](network, batch, LossConfig(), 1.0)
-    torch.testing.assert_close(parts["ce"], cross_entropy.detach())
-    torch.testing.assert_close(parts["rotation"], torch.stack(each).mean().detach())
-    torch.testing.assert_close(parts["loss"], cross_entropy + torch.stack(each).mean())
+    for joint in (0.25, 1.0):
+        parts = OBJECTIVES["ttt"](network, batch, LossConfig(supervised=supervised), joint)
+        torch.testing.assert_close(parts["ce"], cross_entropy.detach())
+        torch.testing.assert_close(parts["rotation"], torch.stack(each).mean().detach())
+        torch.testing.assert_close(parts["loss"], cross_entropy + joint * torch.stack(each).mean())
 
 
 def test_random_rotations_are_drawn_for_the_step(batch: Batch) -> None:

@@ -6,16 +6,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import UsageError
 from ttaps.files import write_text
 from ttaps.training.batch import epoch_steps
 from ttaps.training.config import TrainConfig
-from ttaps.training.loop import ONLY_WATCHED, claim_folder
+from ttaps.training.loop import ONLY_WATCHED, claim_folder, initial_network
 from ttaps.training.schedule import Schedule
-from ttaps.training.state import METRICS, load_state, save_state
-
-ALIKE_AT_FIRST = ("baseline", "jt", "jt+ent")  # before the joint loss begins, all three are the cross-entropy alone
+from ttaps.training.state import METRICS, State, load_state, save_state
 
 
 def branch(source: Path, config: TrainConfig, folder: Path, images: int) -> None:
@@ -45,12 +45,22 @@ def branch(source: Path, config: TrainConfig, folder: Path, images: int) -> None
     claim_folder(folder, config)
     if (source / METRICS).exists():
         write_text(folder / METRICS, (source / METRICS).read_text("utf-8"))
-    save_state(folder, state)
+    save_state(folder, with_heads(state, config))
+
+
+def with_heads(state: State, config: TrainConfig) -> State:
+    """Add the heads that this run has and the other had not, as they are before the first step: until a loss sees them they rest."""
+    network = initial_network(config)
+    own = {name: t for name, t in network.state_dict().items() if name.startswith("heads.")}
+    still = {name: torch.zeros_like(p) for name, p in network.named_parameters() if name in own}
+    fresh = {"weights": own, "momentum": still, "average": {name: own[name].clone() for name in still}}
+    return replace(state, groups={group: fresh.get(group, {}) | tensors for group, tensors in state.groups.items()})
 
 
 def first_difference(one: TrainConfig, other: TrainConfig, images: int, steps: int) -> int | None:
     """Return the first of ``steps`` steps that two runs on so many images would not do alike; None if there is none."""
-    if _everywhere(one) != _everywhere(other):
+    both_have = min(len(one.model.heads), len(other.model.heads))  # heads are made in order: those after may differ
+    if _everywhere(one, both_have) != _everywhere(other, both_have):
         return 0
     ours, theirs = _schedule(one, images), _schedule(other, images)
     return next((step for step in range(steps) if _at(ours, step) != _at(theirs, step)), None)
@@ -71,19 +81,21 @@ def _schedule(config: TrainConfig, images: int) -> Schedule:
     return Schedule(config, epoch_steps(images, config.batch))
 
 
-def _everywhere(config: TrainConfig) -> TrainConfig:
-    """Return what every step depends on: a config without what is only watched, and without what `_at` looks at step by step."""
+def _everywhere(config: TrainConfig, heads: int) -> TrainConfig:
+    """Return what every step depends on: a config without what is only watched, without what `_at` looks at step by step, and with
+    no more than so many heads."""
     usual = TrainConfig()
+    model = replace(config.model, heads=config.model.heads[:heads])
     plain = replace(config.optimiser, warmup=0, hold=0, decay="constant")
     looked_at = ("objective", "epochs", "sizes", "size_until", "loss")
     rest: dict[str, Any] = {name: getattr(usual, name) for name in (*ONLY_WATCHED, *looked_at)}
-    return replace(config, optimiser=plain, **rest)
+    return replace(config, model=model, optimiser=plain, **rest)
 
 
 def _at(schedule: Schedule, step: int) -> tuple[Any, ...]:
     """Return what one step depends on besides: rate, resolution and loss."""
     config, joint = schedule.config, schedule.joint(step)
     common = schedule.lr(step), schedule.size(step), joint
-    if config.objective in ALIKE_AT_FIRST and joint == 0:
+    if joint == 0:  # the cross-entropy alone, whatever the objective
         return *common, config.loss.label_smoothing, config.loss.crop_scale, config.loss.alone
     return *common, config.objective, config.loss, schedule.prototypes_frozen(step)

@@ -58,16 +58,17 @@ class LossConfig:
     """Label smoothing of the cross-entropy."""
     supervised: Literal["crop", "coloured", "views"] = "crop"
     """What the cross-entropy sees beside SwAV: a third, uncoloured crop (the authors' code; the paper is silent), that crop
-    coloured and blurred as SwAV's views are, or the two SwAV views."""
+    coloured and blurred as SwAV's views are, or the two SwAV views. ``ttt`` sees its authors' shifted and mirrored pictures where
+    this says ``crop``, and turns what the cross-entropy sees."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
     """Area of the supervised crop."""
     alone: Literal["crop", "coloured", "view"] = "crop"
     """What the cross-entropy sees where it is alone (``baseline``, and before the joint loss begins): the crop, the coloured crop,
     or one SwAV view."""
     joint_from: float = 0.0
-    """Epoch at which the joint loss begins; before it, the cross-entropy alone (one view instead of three)."""
+    """Epoch at which the joint loss (or TTT's, or MT3's) begins; before it, the cross-entropy alone, one view instead of several."""
     joint_ramp: float = 0.0
-    """Epochs over which the cross-entropy alone turns into the joint loss."""
+    """Epochs over which the cross-entropy alone turns into the joint loss, or TTT's; MT3's begins at once."""
     prototypes_from_images: bool = False
     """Start the prototypes at the projections of training images when the joint loss begins, instead of at random."""
     freeze_prototypes: float = 0.0

@@ -49,10 +49,10 @@ class Schedule:
         return next(size for size, until in zip(sizes, self.config.size_until, strict=True) if done < until)
 
     def joint(self, step: int) -> float:
-        """How far the cross-entropy alone (0) has turned into the joint loss (1)."""
+        """How far the cross-entropy alone (0, and all there is of ``baseline``) has turned into the objective's whole loss (1)."""
         loss = self.config.loss
         since = self.epoch(step) - loss.joint_from
-        if not self.config.objective.startswith("jt") or since < 0:
+        if self.config.objective == "baseline" or since < 0:
             return 0.0
         return min(1.0, (since + 1 / self.epoch_steps) / loss.joint_ramp) if loss.joint_ramp > 0 else 1.0
 

@@ -10,13 +10,17 @@ from ttaps.keys import generator
 from ttaps.model import Network
 from ttaps.training.batch import Batch
 from ttaps.training.config import LossConfig
+from ttaps.training.objectives import baseline
 from ttaps.training.objectives.baseline import accuracy
 from ttaps.views import ShiftViews, quarter_turns
 
 
 def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> dict[str, Tensor]:
-    """L_CE + L_rotation, both of the same shifted and mirrored pictures."""
-    pictures = batch.views(ShiftViews(), "crop")
+    """L_CE + L_rotation, both of the same pictures; L_CE alone at ``joint`` = 0."""
+    if joint == 0:
+        return baseline.loss(network, batch, config, joint)
+    coloured = config.supervised == "coloured"
+    pictures = baseline.crop(batch, config, "coloured") if coloured else batch.views(ShiftViews(), "crop")
     logits = network(pictures)
     cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
 
@@ -24,7 +28,7 @@ def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> di
     rotation_logits = network.rotation_branch()(turned)
     rotation = F.cross_entropy(rotation_logits, turns)
     return {
-        "loss": cross_entropy + rotation,
+        "loss": cross_entropy + joint * rotation,
         "ce": cross_entropy.detach(),
         "rotation": rotation.detach(),
         "accuracy": accuracy(logits, batch.labels),
