@@ -41,12 +41,16 @@ def load(model: str | Path, backbone: nn.Module | None = None, features: int | N
 
     ``backbone`` and its ``features`` are those given to :class:`Network`, where it is not our own ResNet.
     """
+    return load_model(folder_of(model), backbone, features)
+
+
+def folder_of(model: str | Path) -> Path:
+    """Return where a model is, by its name or the path of its folder."""
     inside = known_models()
-    if str(model) in inside:
-        return load_model(inside[str(model)], backbone, features)
-    if not Path(model).exists():
+    found = inside.get(str(model), Path(model))
+    if not found.exists():
         raise CheckpointError(f"There is no model '{model}': no such folder{nearest(str(model), inside)}.")
-    return load_model(Path(model), backbone, features)
+    return found
 
 
 def adapt(

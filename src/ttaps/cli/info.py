@@ -4,34 +4,60 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
 from ttaps.adaptation import serves
-from ttaps.api import known_models, load
+from ttaps.api import folder_of, known_models, load
 from ttaps.cli.options import parse, print_json
+from ttaps.errors import UsageError
+from ttaps.model.checkpoint import Model
+from ttaps.progress import say
+from ttaps.report.learning import learning_figure, read_learning
+from ttaps.report.style import check_figure, save_figure
 
 
 @dataclass(frozen=True)
 class Info:
     """Say what a model is and what it can do; without a model, list those that have a name."""
 
-    model: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")] = None
-    """A model by name (cifar10; ttaps info lists them) or a run folder."""
+    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL...]")] = ()
+    """Models by name (cifar10; ttaps info lists them) or run folders, also of runs that are not finished."""
+    figure: Path | None = None
+    """Draw how these models learnt, over epochs, into this .png, .pdf or .svg file."""
     json: bool = False
-    """Print for machines."""
+    """Print for machines: an object, or with several models a list of them."""
 
 
 def run(arguments: list[str]) -> None:
-    """Print a model's card and numbers."""
+    """Print the cards and numbers of models."""
     options = parse(Info, "info", arguments)
-    if options.model is None:
+    if not options.models:
+        if options.figure:
+            raise UsageError("--figure draws how a model learnt: name a model or a run folder.")
         names = list(known_models())
         print_json(names) if options.json else print("\n".join(names))
         return
-    model = load(options.model)
-    facts = {
+    if options.figure:
+        check_figure(options.figure)
+    models = [load(name) for name in options.models]
+    if options.figure:
+        runs = [read_learning(model.name, folder_of(name)) for model, name in zip(models, options.models, strict=True)]
+        save_figure(learning_figure(runs), options.figure)
+        say(f"{options.figure} written.")
+    if options.json:
+        print_json(facts(models[0]) if len(models) == 1 else [facts(model) for model in models])
+        return
+    for model in models:
+        print(model.card)
+        print("\n".join(f"{name:>20}: {_short(value)}" for name, value in facts(model).items()))
+
+
+def facts(model: Model) -> dict[str, Any]:
+    """Return what there is to know of a model."""
+    return {
         "name": model.name,
         "fingerprint": model.fingerprint,
         "weights": sum(weight.numel() for weight in model.network.parameters()),
@@ -40,11 +66,6 @@ def run(arguments: list[str]) -> None:
         **model.info,
         "model": dataclasses.asdict(model.network.config),
     }
-    if options.json:
-        print_json(facts)
-        return
-    print(model.card)
-    print("\n".join(f"{name:>20}: {_short(value)}" for name, value in facts.items()))
 
 
 def _short(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from ttaps.evaluate.summary import AVERAGE, Line, measure
 from ttaps.report.columns import Column
 from ttaps.report.pairs import before_after, right_after
-from ttaps.report.style import COLUMN, FAINT, INK, Look, new_figure, strip
+from ttaps.report.style import FAINT, Look, label_above, two_panels
 from ttaps.report.tables import SEVERITY, Table, in_metric
 
 MANY = 4  # lines: with more of them bands hide each other, and only the last point has its interval
@@ -70,11 +70,7 @@ def lines_figure(series: Sequence[Series], words: str, ticks: Sequence[int]) -> 
 
     The change has the narrower band: most images keep their label, and only those that do not can make a difference.
     """
-    legend = 0.145 * -(-len(series) // 2) + 0.05  # inches, two labels in a row
-    height = 3.25 + legend
-    figure = new_figure(COLUMN, height)
-    above = figure.add_axes((0.15, 1.85 / height, 0.82, 1.35 / height))
-    below = figure.add_axes((0.15, 0.42 / height, 0.82, 1.2 / height), sharex=above)
+    figure, above, below = two_panels(len(series), "accuracy, %", "change, points", words)
     for number, one in enumerate(series):
         aside = number / len(series) if len(series) > MANY else None
         _line(above, one, [(line.after.percent, line.after.low, line.after.high) for line in one.lines], aside)
@@ -83,15 +79,7 @@ def lines_figure(series: Sequence[Series], words: str, ticks: Sequence[int]) -> 
             _line(below, one, [(d.points, d.low, d.high) for d in changes], aside)
     below.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
     below.set_xticks(ticks)
-    above.set_ylabel("accuracy, %", fontsize=7, color=INK)
-    below.set_ylabel("change, points", fontsize=7, color=INK)
-    below.set_xlabel(words, fontsize=7, color=INK)
-    for axes in (above, below):
-        axes.grid(axis="y", color="#e8e8e8", linewidth=0.6)
-        axes.set_axisbelow(True)
-        strip(axes)
-    above.tick_params(labelbottom=False)
-    above.legend(fontsize=6.2, frameon=False, loc="lower left", bbox_to_anchor=(-0.1, 1), ncols=2, borderaxespad=0.2)
+    label_above(above)
     return figure
 
 

@@ -86,6 +86,27 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), dpi=DPI, facecolor="white")
 
 
+def two_panels(labels: int, above_says: str, below_says: str, along: str) -> tuple[Any, Any, Any]:
+    """Return a figure of one column with two plots over the same x, one above the other, and room for so many labels on top."""
+    height = 3.25 + 0.145 * -(-labels // 2) + 0.05  # inches; two labels in a row
+    figure = new_figure(COLUMN, height)
+    above = figure.add_axes((0.15, 1.85 / height, 0.82, 1.35 / height))
+    below = figure.add_axes((0.15, 0.42 / height, 0.82, 1.2 / height), sharex=above)
+    for axes, words in ((above, above_says), (below, below_says)):
+        axes.set_ylabel(words, fontsize=7, color=INK)
+        axes.grid(axis="y", color="#e8e8e8", linewidth=0.6)
+        axes.set_axisbelow(True)
+        strip(axes)
+    below.set_xlabel(along, fontsize=7, color=INK)
+    above.tick_params(labelbottom=False)
+    return figure, above, below
+
+
+def label_above(axes: Any) -> None:
+    """Put the labels of what was drawn on top of it, two in a row."""
+    axes.legend(fontsize=6.2, frameon=False, loc="lower left", bbox_to_anchor=(-0.1, 1), ncols=2, borderaxespad=0.2)
+
+
 def save_figure(figure: Any, path: Path) -> None:
     """Write a figure whole or not at all, in the format its name ends in."""
     check_figure(path)

@@ -1,0 +1,86 @@
+"""How trainings went: validation accuracy and training cross-entropy over epochs, from the run folders' own records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ttaps.config import from_dict, read_toml
+from ttaps.errors import TtapsError
+from ttaps.report.style import FAINT, SPARE_COLOURS, label_above, look, two_panels, write
+from ttaps.training.config import TrainConfig
+from ttaps.training.state import METRICS
+
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Learning:
+    """One run: (epoch, %) of validation images right, (epoch, nats) of the cross-entropy, and what it was told."""
+
+    name: str
+    config: TrainConfig
+    validation: Points
+    cross_entropy: Points
+
+
+def read_learning(name: str, folder: Path) -> Learning:
+    """Read what a run wrote down while it trained. Epochs are known at every logged step, so those between are in proportion."""
+    try:
+        lines = (folder / METRICS).read_text("utf-8").splitlines()
+        rows: list[dict[str, float]] = [json.loads(line) for line in lines if line.endswith("}")]
+    except (OSError, ValueError) as error:
+        raise TtapsError(
+            f"{name} has no record of its training: {folder / METRICS} cannot be read ({error})."
+        ) from error
+    logged = [row for row in rows if "epoch" in row]
+    if not logged:
+        raise TtapsError(f"{name} has no record of its training yet: {folder / METRICS} has no step in it.")
+    per_step = logged[-1]["epoch"] / logged[-1]["step"]
+    seen = [(row["step"] * per_step, 100 * row["validation_accuracy"]) for row in rows if "validation_accuracy" in row]
+    config = from_dict(TrainConfig, read_toml(folder / "train.toml"), where=str(folder))
+    return Learning(name, config, seen, [(row["epoch"], row["ce"]) for row in logged if "ce" in row])
+
+
+def learning_figure(runs: Sequence[Learning]) -> Any:
+    """Draw runs in one picture: accuracy above, loss below; where the resolution changes in all of them there is a line."""
+    words = "validation accuracy, %", "training cross-entropy", "epochs"
+    figure, above, below = two_panels(len(runs), *words)
+    for number, run in enumerate(runs):
+        same = sum(other.config.objective == run.config.objective for other in runs[:number])
+        style = look(run.config.objective, same)
+        colour = style.colour if run.config.objective != "baseline" else SPARE_COLOURS[1]
+        marked = {"color": colour, "linestyle": style.dashes, "linewidth": 1.2}
+        above.plot(*_columns(run.validation), marker=style.marker, markersize=2.2, label=run.name, **marked)
+        below.plot(*_columns(smoothed(run.cross_entropy)), **marked)
+    for epoch, pixels in sizes(runs):
+        for axes in (above, below):
+            axes.axvline(epoch, color=FAINT, linewidth=0.6, linestyle=":", zorder=0)
+        write(
+            above, epoch, 1.0, f" {pixels} px", transform=above.get_xaxis_transform(), fontsize=6, va="top", color=FAINT
+        )
+    label_above(above)
+    return figure
+
+
+def sizes(runs: Sequence[Learning]) -> list[tuple[float, int]]:
+    """Return the epochs from which all runs see pictures of so many pixels; nothing where they differ."""
+    each = set()
+    for run in runs:
+        config = run.config
+        starts = [0.0, *(config.epochs * until for until in config.size_until[:-1])]
+        each.add(tuple(zip(starts, config.sizes, strict=False)))
+    return list(each.pop()) if len(each) == 1 else []
+
+
+def smoothed(points: Points, window: int = 8) -> Points:
+    """Return means over so many neighbours: a batch's loss says little by itself."""
+    parts = [points[at : at + window] for at in range(0, len(points), window)]
+    return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
+
+
+def _columns(points: Points) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]

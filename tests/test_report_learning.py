@@ -1,0 +1,64 @@
+"""Learning curves: the points drawn are those that the run wrote down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from small_training import SHORT
+from ttaps.cli import main
+from ttaps.config import to_toml
+from ttaps.errors import TtapsError
+from ttaps.report.learning import learning_figure, read_learning, sizes, smoothed
+from ttaps.training.state import METRICS, log_metrics
+
+
+def recorded(folder: Path, *rows: dict[str, float | int]) -> Path:
+    """Return a run folder with these rows of metrics."""
+    folder.mkdir()
+    (folder / "train.toml").write_text(to_toml(SHORT))
+    for row in rows:
+        log_metrics(folder, row)
+    return folder
+
+
+def test_points_are_the_rows(tmp_path: Path) -> None:
+    rows: list[dict[str, float | int]] = [
+        {"step": 4, "epoch": 0.5, "ce": 2.0, "loss": 2.0},
+        {"step": 8, "validation_accuracy": 0.25},
+        {"step": 8, "epoch": 1.0, "ce": 1.0, "loss": 6.0, "swav": 5.0},
+        {"step": 12, "validation_accuracy": 0.75},
+    ]
+    run = read_learning("mine", recorded(tmp_path / "run", *rows))
+    assert run.validation == [(1.0, 25.0), (1.5, 75.0)]
+    assert run.cross_entropy == [(0.5, 2.0), (1.0, 1.0)]
+    assert sizes([run]) == [(0.0, 6), (2.0, 8)], "0.4 of five epochs at six pixels"
+    assert sizes([run, replace(run, config=replace(SHORT, size_until=(0.5, 1.0)))]) == []
+
+    above, below = learning_figure([run, replace(run, name="again")]).axes
+    for axes, points in ((above, run.validation), (below, smoothed(run.cross_entropy))):
+        drawn = [line for line in axes.lines if line.get_linestyle() != ":"]
+        assert [list(zip(*line.get_data(), strict=True)) for line in drawn[:1]] == [points]
+        assert drawn[0].get_linestyle() != drawn[1].get_linestyle(), "two runs of one kind are told apart"
+
+
+def test_smoothing_is_the_mean_of_neighbours() -> None:
+    assert smoothed([(0, 1), (1, 3), (2, 5), (3, 9), (4, 2)], window=2) == [(0.5, 2), (2.5, 7), (4, 2)]
+
+
+def test_a_record_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TtapsError, match="has no step in it"):
+        read_learning("mine", recorded(tmp_path / "new", {"step": 1, "validation_accuracy": 0.1}))
+    (tmp_path / "new" / METRICS).unlink()
+    with pytest.raises(TtapsError, match=r"metrics\.jsonl cannot be read"):
+        read_learning("mine", tmp_path / "new")
+
+
+def test_info_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "cifar10", "cifar10", "--figure", str(tmp_path / "both.svg"), "--json"]) == 0
+    assert capsys.readouterr().out.count('"fingerprint"') == 2
+    assert "validation accuracy" in (tmp_path / "both.svg").read_text()
+    assert main(["info", "--figure", str(tmp_path / "none.svg")]) == 2
+    assert main(["info", "cifar10", "--figure", str(tmp_path / "curve.txt")]) == 2
