@@ -3,7 +3,8 @@
     python tools/fill_tables.py results/page docs/results.md README.md
 
 A table stands between <!-- table: KIND PART [HEADING] --> and <!-- end -->. KIND ``changes`` has a line for every experiment stored in
-results/page/PART; ``report`` is the table that `ttaps report results/page/PART` prints under a heading that begins with HEADING.
+results/page/PART; ``report`` is the table that `ttaps report results/page/PART` prints under a heading that begins with HEADING;
+``pairs`` has the lines A → B of its table of differences that HEADING names (A → B; C → D). PART may be several, joined by +.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from ttaps.report.formats import markdown
 from ttaps.report.outcomes import read_runs
 from ttaps.report.tables import make_tables
 
-BLOCK = re.compile(r"(<!-- table: (\w+) (\w+)(?: ([^\n]+?))? -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- table: (\w+) ([\w+]+)(?: ([^\n]+?))? -->\n).*?(<!-- end -->)", re.DOTALL)
 HEADED = re.compile(r"\*\*(.+?)\*\*\n\n((?:\|.*\n)+)")
 
 
-def changes(folder: Path, _heading: str) -> str:
+def changes(folders: Sequence[Path], _heading: str) -> str:
     """Every experiment before and after adaptation, the best first; what an image costs as a multiple of a plain prediction."""
     found = []
-    with Store(folder, write=False) as store:
-        for number, experiment in store.experiments().items():
-            seconds = float(np.median([row.seconds for row in store.rows(number)]))
-            found.append((experiment, summarise(store, number).average, seconds))
+    for folder in folders:
+        with Store(folder, write=False) as store:
+            for number, experiment in store.experiments().items():
+                seconds = float(np.median([row.seconds for row in store.rows(number)]))
+                found.append((experiment, summarise(store, number).average, seconds))
     plain = {experiment.model: seconds for experiment, _, seconds in found if experiment.method == "source"}
     found.sort(key=lambda entry: (entry[0].model, -entry[1].after.percent))
     rows = []
@@ -47,13 +49,22 @@ def changes(folder: Path, _heading: str) -> str:
     return table(head, rows, left=2)
 
 
-def report(folder: Path, heading: str) -> str:
+def report(folders: Sequence[Path], heading: str) -> str:
     """One table of ``ttaps report``."""
-    printed = markdown(make_tables(read_runs([folder]), "accuracy", published=True))
+    printed = markdown(make_tables(read_runs(folders), "accuracy", published=True))
     for title, body in HEADED.findall(printed):
         if title.startswith(heading):
             return str(body)
-    raise SystemExit(f"{folder} has no table '{heading}': {', '.join(title for title, _ in HEADED.findall(printed))}.")
+    raise SystemExit(
+        f"{', '.join(map(str, folders))}: no table '{heading}': {', '.join(title for title, _ in HEADED.findall(printed))}."
+    )
+
+
+def pairs(folders: Sequence[Path], wanted: str) -> str:
+    """Some lines of the table of differences, in the order they are asked for."""
+    head, rule, *lines = report(folders, "Differences").splitlines(keepends=True)
+    found = {line.split("|")[1].strip(): line for line in lines}
+    return "".join([head, rule, *(found[name.strip()] for name in wanted.split(";"))])
 
 
 def named(experiment: Experiment) -> str:
@@ -78,12 +89,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
 
 
-KINDS = {"changes": changes, "report": report}
+KINDS = {"changes": changes, "report": report, "pairs": pairs}
 
 
 def filled(text: str, results: Path) -> str:
     """Return a document with all its tables made anew."""
-    return BLOCK.sub(lambda match: match[1] + KINDS[match[2]](results / match[3], match[4] or "") + match[5], text)
+
+    def made(match: re.Match[str]) -> str:
+        folders = [results / part for part in match[3].split("+")]
+        return match[1] + KINDS[match[2]](folders, match[4] or "") + match[5]
+
+    return BLOCK.sub(made, text)
 
 
 if __name__ == "__main__":
