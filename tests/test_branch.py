@@ -10,11 +10,13 @@ import pytest
 
 from small_training import SHORT
 from ttaps.data import ImageSet
-from ttaps.errors import UsageError
+from ttaps.errors import TtapsError, UsageError
+from ttaps.files import alone
 from ttaps.training.branch import branch, first_difference
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import Run, claim_folder
 from ttaps.training.split import Split
+from ttaps.training.state import STATE
 
 
 def stopped(config: TrainConfig, folder: Path, split: Split, steps: int) -> Path:
@@ -35,14 +37,24 @@ def test_a_branch_ends_as_the_run_alone_would(objective: Any, heads: Any, textur
     split, grown = Split.of(textures), replace(SHORT, model=replace(SHORT.model, norm=norm))
     other = replace(grown, objective=objective, model=replace(grown.model, heads=heads))
     trunk = stopped(grown, tmp_path / "trunk", split, 8)  # where the joint loss begins
-    branch(trunk, other, tmp_path / "branch", len(split.train))
-    for name in ("branch", "alone"):
+    branch(trunk, other, tmp_path / "early", len(split.train))
+    Run(grown, trunk, split).train()  # the trunk goes its own way, and keeps the state in which it began to
+    branch(trunk, other, tmp_path / "late", len(split.train))
+    for name in ("early", "late", "alone"):
         Run(other, tmp_path / name, split).train()
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("branch", "alone")]
-    assert weights[0] == weights[1]
-    stopped(grown, trunk, split, 9)  # the trunk has gone its own way
-    branch(trunk, other, tmp_path / "branch", len(split.train))
-    assert (tmp_path / "branch" / "model.safetensors").read_bytes() == weights[0], "a run under way was set back"
+    weights = {(tmp_path / name / "model.safetensors").read_bytes() for name in ("early", "late", "alone")}
+    assert len(weights) == 1
+    branch(trunk, other, tmp_path / "early", len(split.train))
+    assert (tmp_path / "early" / "model.safetensors").read_bytes() in weights, "a run under way was set back"
+
+
+def test_a_folder_in_use_is_left_alone(textures: ImageSet, tmp_path: Path) -> None:
+    split = Split.of(textures)
+    trunk = stopped(SHORT, tmp_path / "trunk", split, 8)
+    (tmp_path / "busy").mkdir()
+    with alone(tmp_path / "busy" / ".lock", "training here"), pytest.raises(TtapsError, match="Another process"):
+        branch(trunk, SHORT, tmp_path / "busy", len(split.train))
+    assert not (tmp_path / "busy" / STATE).exists()
 
 
 def test_runs_that_differ_are_refused(textures: ImageSet, tmp_path: Path) -> None:
@@ -80,3 +92,8 @@ def test_runs_that_differ_are_refused(textures: ImageSet, tmp_path: Path) -> Non
 )
 def test_the_first_step_that_differs(change: dict[str, Any], step: int | None) -> None:
     assert first_difference(SHORT, replace(SHORT, **change), 128, 40) == step
+
+
+def test_steps_that_a_run_has_not_are_not_compared() -> None:
+    level = replace(SHORT, sizes=(), size_until=(1.0,), optimiser=replace(SHORT.optimiser, decay="constant"))
+    assert first_difference(level, replace(level, epochs=3), 128, 40) is None

@@ -74,6 +74,14 @@ def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
         ({"epochs": float("nan")}, r"epochs must be positive, not nan"),
         ({"batch": -1}, r"batch must be positive, not -1"),
         ({"validate_every": 0}, r"validate_every must be positive"),
+        (
+            {"epochs": 5, "loss": {"joint_from": 5.0}},
+            r"loss of jt\+ent would begin at epoch 5 of 5: set --loss\.joint-from",
+        ),
+        (
+            {"objective": "ttt", "model": {"heads": ["rotation"]}, "loss": {"supervised": "views"}},
+            r"ttt has no SwAV views",
+        ),
         ({"average": 1.0}, r"average must be at least 0 and less than 1, not 1.0"),
         ({"optimiser": {"lr": -0.1}}, r"optimiser.lr must be positive, not -0.1"),
         ({"optimiser": {"momentum": 1.5}}, r"optimiser.momentum must be at least 0 and less than 1"),

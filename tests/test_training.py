@@ -359,7 +359,7 @@ def test_a_finished_run_is_a_model(finished: Path, textures: ImageSet, pictures:
     assert rows[-1] == {"step": 40, "validation_accuracy": measured}
     assert [row["step"] for row in rows] == [8, 16, 24, 25, 32, 40]
     assert sorted(path.name for path in finished.iterdir()) == [
-        ".lock", "README.md", "config.json", "metrics.jsonl", "model.safetensors", "resume.safetensors", "train.toml",
+        ".lock", "README.md", "config.json", "fork.safetensors", "metrics.jsonl", "model.safetensors", "resume.safetensors", "train.toml",
     ]  # fmt: skip
 
 
@@ -381,7 +381,7 @@ def test_killed_before_the_last_words(textures: ImageSet, tmp_path: Path) -> Non
         def finish(self) -> None:
             raise KeyboardInterrupt
 
-    config, split = replace(SHORT, epochs=0.5, checkpoint_minutes=0.0), Split.of(textures)
+    config, split = replace(SHORT, epochs=1.5, checkpoint_minutes=0.0), Split.of(textures)
     with pytest.raises(KeyboardInterrupt):
         Killed(config, tmp_path, split).train()
     Run(config, tmp_path, split).train()

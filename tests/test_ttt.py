@@ -124,6 +124,23 @@ def test_the_rotation_head_starts_as_a_copy_of_stage_3(network: Network) -> None
     assert network.rotation_branch()(torch.rand(2, 3, 8, 8)).shape == (2, 4)
 
 
+def test_where_the_rotation_loss_begins_its_head_is_a_copy_of_what_stage_3_has_become(
+    textures: ImageSet, tmp_path: Path
+) -> None:
+    late = replace(SHORT, epochs=2, loss=LossConfig(joint_from=1))
+    run = Run(late, tmp_path, Split.of(textures))
+    before = deepcopy(run.network.heads["rotation"].state_dict())
+    begins = next(step for step in range(100) if run.schedule.joint_begins(step))
+    for step in range(begins):
+        run.step(step)
+    assert all(torch.equal(before[name], now) for name, now in run.network.heads["rotation"].state_dict().items())
+    run.begin_joint(8)
+    stage, head = run.network.get_submodule("backbone.stage3"), run.network.get_submodule("heads.rotation.0")
+    for name, weight in stage.state_dict().items():
+        assert torch.equal(head.state_dict()[name], weight), name
+    assert any(not torch.equal(before[f"0.{name}"], now) for name, now in head.state_dict().items())
+
+
 def test_no_rotation_head_on_a_backbone_without_stages() -> None:
     backbone = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     with pytest.raises(UsageError, match=r"branches off the stages of our own ResNet"):

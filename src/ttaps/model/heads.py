@@ -22,6 +22,12 @@ def make_head(name: str, backbone: nn.Module, config: ModelConfig) -> nn.Sequent
     return nn.Sequential(deepcopy(backbone.stage3), deepcopy(backbone.pool), nn.Linear(backbone.features, 4))
 
 
+def start_rotation_head(network: nn.Module) -> None:
+    """Make the rotation head's own stage a copy of stage 3 as it is now; before the first step it is one already."""
+    rotation = network.get_submodule("heads.rotation.0")
+    rotation.load_state_dict(network.get_submodule("backbone.stage3").state_dict())
+
+
 class Byol(nn.Module):
     """Images to their projections z and the predictions q(z), with the parts of a network and no others."""
 

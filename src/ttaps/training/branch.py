@@ -10,12 +10,12 @@ import torch
 
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import UsageError
-from ttaps.files import write_text
+from ttaps.files import alone, write_text
 from ttaps.training.batch import epoch_steps
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import ONLY_WATCHED, claim_folder, initial_network
 from ttaps.training.schedule import Schedule
-from ttaps.training.state import METRICS, State, load_state, save_state
+from ttaps.training.state import FORK, METRICS, State, load_state, save_state
 
 
 def branch(source: Path, config: TrainConfig, folder: Path, images: int) -> None:
@@ -28,24 +28,37 @@ def branch(source: Path, config: TrainConfig, folder: Path, images: int) -> None
     if not (source / "train.toml").exists():
         raise UsageError(f"--branch: there is no run in {source}.")
     other = from_dict(TrainConfig, read_toml(source / "train.toml"), where=str(source))
-    state = load_state(source)
-    if state is None:
+    state = _fork(source, other, config, images)
+    claim_folder(folder, config)
+    with alone(folder / ".lock", "training here"):
+        if load_state(folder) is not None:  # by now
+            return
+        if (source / METRICS).exists():
+            write_text(folder / METRICS, (source / METRICS).read_text("utf-8"))
+        save_state(folder, with_heads(state, config))
+
+
+def _fork(source: Path, other: TrainConfig, config: TrainConfig, images: int) -> State:
+    """Return the state of the run in ``source`` to go on from: its last, or else the one in which its joint loss began."""
+    states = [state for state in (load_state(source), load_state(source, FORK)) if state]
+    if not states:
         raise UsageError(f"--branch: the run in {source} has saved no state yet.")
-    parting, steps = first_difference(other, config, images, state.step), _schedule(config, images).steps
+    steps = _schedule(config, images).steps
+    fits = [s for s in states if s.step < steps and first_difference(other, config, images, s.step) is None]
+    if fits:
+        return fits[0]
+    step = states[0].step
+    parting = first_difference(other, config, images, step)
     if parting is not None:
         raise UsageError(
-            f"--branch: the run in {source} is at step {state.step}, but this one differs from step {parting} on "
+            f"--branch: the run in {source} is at step {step}, but this one differs from step {parting} on "
             f"({', '.join(differing(asdict(other), asdict(config)))}).\n"
-            "Branch from an earlier state, or train from the beginning."
+            "A run keeps its last state and the one in which its joint loss began. Train from the beginning."
         )
-    if state.step >= steps:  # what is left to do writes the model
-        raise UsageError(
-            f"--branch: the run in {source} is at step {state.step}, and this one has only {steps}: nothing is left to do."
-        )
-    claim_folder(folder, config)
-    if (source / METRICS).exists():
-        write_text(folder / METRICS, (source / METRICS).read_text("utf-8"))
-    save_state(folder, with_heads(state, config))
+    # What is left to do writes the model, so something must be.
+    raise UsageError(
+        f"--branch: the run in {source} is at step {step}, and this one has only {steps}: nothing is left to do."
+    )
 
 
 def with_heads(state: State, config: TrainConfig) -> State:
@@ -58,12 +71,16 @@ def with_heads(state: State, config: TrainConfig) -> State:
 
 
 def first_difference(one: TrainConfig, other: TrainConfig, images: int, steps: int) -> int | None:
-    """Return the first of ``steps`` steps that two runs on so many images would not do alike; None if there is none."""
+    """Return the first of ``steps`` steps that two runs on so many images would not do alike; None if there is none.
+
+    Steps that one of them does not have are not looked at.
+    """
     both_have = min(len(one.model.heads), len(other.model.heads))  # heads are made in order: those after may differ
     if _everywhere(one, both_have) != _everywhere(other, both_have):
         return 0
     ours, theirs = _schedule(one, images), _schedule(other, images)
-    return next((step for step in range(steps) if _at(ours, step) != _at(theirs, step)), None)
+    both_do = range(min(steps, ours.steps, theirs.steps))
+    return next((step for step in both_do if _at(ours, step) != _at(theirs, step)), None)
 
 
 def differing(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:

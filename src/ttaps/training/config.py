@@ -59,7 +59,7 @@ class LossConfig:
     supervised: Literal["crop", "coloured", "views"] = "crop"
     """What the cross-entropy sees beside SwAV: a third, uncoloured crop (the authors' code; the paper is silent), that crop
     coloured and blurred as SwAV's views are, or the two SwAV views. ``ttt`` sees its authors' shifted and mirrored pictures where
-    this says ``crop``, and turns what the cross-entropy sees."""
+    this says ``crop``, and turns what the cross-entropy sees; ``mt3`` always sees its authors'."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
     """Area of the supervised crop."""
     alone: Literal["crop", "coloured", "view"] = "crop"
@@ -148,6 +148,13 @@ class TrainConfig:
         head = HEADS.get(self.objective)
         if head and head not in self.model.heads:
             raise UsageError(f"Objective {self.objective} trains a {head} head: set --model.heads {head}.")
+        if self.objective != "baseline" and self.loss.joint_from >= self.epochs:
+            raise UsageError(
+                f"The loss of {self.objective} would begin at epoch {self.loss.joint_from:g} of {self.epochs:g}: set --loss.joint-from "
+                "below --epochs, and --optimiser.hold too."
+            )
+        if self.objective == "ttt" and self.loss.supervised == "views":
+            raise UsageError("Objective ttt has no SwAV views: set --loss.supervised crop or coloured.")
         if self.objective == "mt3":
             _check_mt3(self)
 

@@ -19,6 +19,7 @@ from ttaps.files import alone, sweep, write_text
 from ttaps.keys import key
 from ttaps.model import Network, evaluating, to_unit
 from ttaps.model.checkpoint import save_model
+from ttaps.model.heads import start_rotation_head
 from ttaps.progress import bar, say
 from ttaps.training.batch import Batch, batch_indices, epoch_order, epoch_steps
 from ttaps.training.card import model_card
@@ -29,7 +30,7 @@ from ttaps.training.optimiser import Average, Optimiser
 from ttaps.training.parallel import Ranks
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
-from ttaps.training.state import State, load_state, log_metrics, rewind_metrics, save_state
+from ttaps.training.state import FORK, State, load_state, log_metrics, rewind_metrics, save_state
 from ttaps.training.validation import accuracy
 
 LOG_EVERY = 25  # steps between rows of metrics.jsonl
@@ -85,20 +86,22 @@ class Run:
         if first >= self.schedule.steps:
             say(f"{self.folder} is already trained: {first} steps.")
             return
-        saved = time.monotonic()
+        saved = time.perf_counter()
         with bar() as progress:
             task = progress.add_task(f"{self.config.objective}", total=self.schedule.steps, completed=first, note="")
             for step in range(first, self.schedule.steps):
-                began = time.monotonic()
+                began = time.perf_counter()
+                if step and self.ranks.first and self.schedule.joint_begins(step):
+                    save_state(self.folder, State(step, self.seconds, self.groups()), FORK)
                 parts = self.step(step)
                 if not self.ranks.first:
                     continue
-                self.watch(step, parts, progress, task, time.monotonic() - began)
-                self.seconds += time.monotonic() - began
-                due = time.monotonic() - saved > 60 * self.config.checkpoint_minutes
+                self.watch(step, parts, progress, task, time.perf_counter() - began)
+                self.seconds += time.perf_counter() - began
+                due = time.perf_counter() - saved > 60 * self.config.checkpoint_minutes
                 if due and step + 1 < self.schedule.steps:  # a state with all steps done says that the run is finished
                     self.save(step + 1)
-                    saved = time.monotonic()
+                    saved = time.perf_counter()
         if self.ranks.first:
             self.finish()
 
@@ -113,8 +116,8 @@ class Run:
         """One gradient step on one batch."""
         batch = self.batch(step)
         joint = self.schedule.joint(step)
-        if joint > 0 and self.schedule.joint(step - 1) == 0 and self.config.loss.prototypes_from_images:
-            self.seed_prototypes(self.schedule.size(step))
+        if self.schedule.joint_begins(step):
+            self.begin_joint(self.schedule.size(step))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
             parts = self.objective(self.network, batch, self.config.loss, joint)
         self.network.zero_grad(set_to_none=True)
@@ -127,6 +130,13 @@ class Run:
         if self.average:
             self.average.update(self.network.named_parameters(), step)
         return self.ranks.whole(parts, batch)
+
+    def begin_joint(self, size: int) -> None:
+        """Start what rested while the cross-entropy was alone near what the network has learnt by now."""
+        if self.config.loss.prototypes_from_images:
+            self.seed_prototypes(size)
+        if self.config.objective == "ttt":
+            start_rotation_head(self.network)
 
     @torch.no_grad()
     def seed_prototypes(self, size: int) -> None:

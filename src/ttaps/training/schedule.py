@@ -56,6 +56,10 @@ class Schedule:
             return 0.0
         return min(1.0, (since + 1 / self.epoch_steps) / loss.joint_ramp) if loss.joint_ramp > 0 else 1.0
 
+    def joint_begins(self, step: int) -> bool:
+        """Whether this is the first step that is not the cross-entropy alone."""
+        return self.joint(step) > 0 and self.joint(step - 1) == 0
+
     def prototypes_frozen(self, step: int) -> bool:
         """Whether the prototypes rest while the network gets going."""
         loss = self.config.loss

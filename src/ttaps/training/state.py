@@ -14,6 +14,8 @@ from ttaps.errors import CheckpointError
 from ttaps.files import cannot_write, write_bytes, write_text
 
 STATE = "resume.safetensors"
+FORK = "fork.safetensors"
+"""The state in which the joint loss began, and other runs may go their own way (branch.py)."""
 METRICS = "metrics.jsonl"
 
 
@@ -27,19 +29,19 @@ class State:
     groups: dict[str, dict[str, Tensor]]
 
 
-def save_state(folder: Path, state: State) -> None:
+def save_state(folder: Path, state: State, name: str = STATE) -> None:
     """Write the state; a kill at any moment leaves the old one or the new one."""
     tensors = {
         f"{group}/{name}": t.detach().cpu().contiguous()
         for group, named in state.groups.items()
         for name, t in named.items()
     }
-    write_bytes(folder / STATE, save(tensors, metadata={"step": str(state.step), "seconds": f"{state.seconds:.1f}"}))
+    write_bytes(folder / name, save(tensors, metadata={"step": str(state.step), "seconds": f"{state.seconds:.1f}"}))
 
 
-def load_state(folder: Path) -> State | None:
+def load_state(folder: Path, name: str = STATE) -> State | None:
     """Read the state back, or None where a run has not saved one yet."""
-    path = folder / STATE
+    path = folder / name
     if not path.exists():
         return None
     groups: dict[str, dict[str, Tensor]] = {}
