@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ttaps.adaptation import Memo, Source, Ttaps, make_method
-from ttaps.cli.choice import chosen_methods
+from ttaps.adaptation.choice import chosen_methods, written_method
 from ttaps.errors import UsageError
 
 
@@ -49,9 +49,8 @@ def test_set_reaches_every_entry_of_its_method() -> None:
     ("text", "message"),
     [
         ("ttaps[lr=1", r"write METHOD\[NAME=VALUE"),
-        ("ttaps[lr]", r"--methods ttaps\[lr\]: write METHOD\[NAME=VALUE"),
+        ("ttaps[lr]", r"Method ttaps\[lr\]: write METHOD\[NAME=VALUE"),
         ("ttaps[lr=1]x", r"write METHOD\[NAME=VALUE"),
-        ("ttaps[lr]", "METHOD.NAME=VALUE"),
         ("ttaps[lrr=1]", "did you mean 'lr'"),
         ("ttap[lr=1]", "did you mean 'ttaps'"),
         (",", "names no method"),
@@ -60,3 +59,8 @@ def test_set_reaches_every_entry_of_its_method() -> None:
 def test_wrong_entries_are_told(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         chosen_methods(text)
+
+
+def test_one_method_as_a_grid_names_it() -> None:
+    assert written_method("ttaps[lr=1,views.blur=0.0]") == chosen_methods("ttaps[lr=1,views.blur=0.0]")[0]
+    assert written_method("memo") == Memo()

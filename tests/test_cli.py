@@ -15,8 +15,8 @@ import pytest
 from small_cifar import SMALL10, write_files
 from small_model import QUICK, write_model, write_picture
 from ttaps import __version__, api
+from ttaps.adaptation.choice import parse_setting
 from ttaps.cli import COMMANDS, main
-from ttaps.cli.choice import parse_setting
 from ttaps.cli.options import PRESETS, print_json, shorten
 from ttaps.config import from_dict, read_toml
 from ttaps.data.layouts import CIFAR10_CLASSES, LAYOUTS
@@ -93,6 +93,15 @@ def test_adapt_prints_a_line_for_each_picture(model: str, tmp_path: Path, capsys
     assert [line.split(": ")[0] for line in shown.out.splitlines()] == pictures
     assert "b.png: cropped to a square and resized from 70x40 to 32x32." in shown.err
     assert "a.png: " not in shown.err
+
+
+def test_adapt_gives_no_label_to_what_is_not_a_number(
+    model: str, picture: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = printed(capsys, "adapt", model, picture, "--method", "ttaps", "--lr", "1e38", "--json")
+    assert (row["label"], row["probability"]) == (None, None)
+    assert main(["adapt", model, picture, "--method", "ttaps", "--lr", "1e38"]) == 0
+    assert "no prediction, take smaller steps (--lr) (before: " in capsys.readouterr().out
 
 
 def test_adapt_json_holds_the_whole_trace(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:

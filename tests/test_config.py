@@ -75,10 +75,6 @@ def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
         ({"batch": -1}, r"batch must be positive, not -1"),
         ({"validate_every": 0}, r"validate_every must be positive"),
         (
-            {"epochs": 5, "loss": {"joint_from": 5.0}},
-            r"loss of jt\+ent would begin at epoch 5 of 5: set --loss\.joint-from",
-        ),
-        (
             {"objective": "ttt", "model": {"heads": ["rotation"]}, "loss": {"supervised": "views"}},
             r"ttt has no SwAV views",
         ),

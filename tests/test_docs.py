@@ -29,6 +29,16 @@ def test_the_sdist_holds_what_its_tests_read() -> None:
     assert {"src", "configs", "tests", "tools", "docs", "/README.md"} <= set(built["targets"]["sdist"]["include"])
 
 
+def assert_pairs(results: Path) -> None:
+    """Lines of a table of differences, by their names; parts joined by + are one table."""
+    block = "<!-- table: pairs fog+fog {} -->\n<!-- end -->"
+    lines = filled(block.format("net → net TENT"), results).splitlines()
+    first = [line.split("|")[1].strip() for line in lines[1:-1]]
+    assert (len(first), first[0], first[2]) == (3, "from → to", "net → net TENT")
+    with pytest.raises(SystemExit, match="No line net → MEMO among net → net TENT"):
+        filled(block.format("net → MEMO"), results)
+
+
 def test_tables_are_filled_from_stores_and_again(tmp_path: Path) -> None:
     with Store(tmp_path / "fog") as store:
         for method, last, seconds in (("source", 0, 0.1), ("tent", 1, 0.5)):
@@ -36,6 +46,7 @@ def test_tables_are_filled_from_stores_and_again(tmp_path: Path) -> None:
             store.add(
                 number, [Row("fog", 5, image, 1, (0, last), (0.5, 0.5), (0.5, 0.5), seconds) for image in range(3)]
             )
+    assert_pairs(tmp_path)
     text = "before\n<!-- table: changes fog -->\nold\n<!-- end -->\nbetween\n<!-- table: report fog cifar10-c -->\n<!-- end -->\n"
     once = filled(text, tmp_path)
     lines = once.splitlines()

@@ -48,6 +48,13 @@ def test_steps_begin_at_the_source_and_end_at_the_table(tmp_path: Path) -> None:
     assert lines[0].difference.points == 0
 
 
+def test_what_takes_no_step_has_no_place_over_steps(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["wr", "rr"]}, "average")
+    drawings, _ = draw_all([only_table(tmp_path)], [])
+    assert drawings
+    assert not any("steps" in drawing.name for drawing in drawings)
+
+
 def test_models_are_grouped_by_k_where_nothing_else_differs(tmp_path: Path) -> None:
     for prototypes in (300, 30):
         for seed in (0, 1):

@@ -40,12 +40,15 @@ def test_points_are_the_rows(tmp_path: Path) -> None:
     above, below = learning_figure([run, replace(run, name="again")]).axes
     for axes, points in ((above, run.validation), (below, smoothed(run.cross_entropy))):
         drawn = [line for line in axes.lines if line.get_linestyle() != ":"]
-        assert [list(zip(*line.get_data(), strict=True)) for line in drawn[:1]] == [points]
+        assert [list(zip(*line.get_data(), strict=True)) for line in drawn] == [points, points]
         assert drawn[0].get_linestyle() != drawn[1].get_linestyle(), "two runs of one kind are told apart"
 
 
 def test_smoothing_is_the_mean_of_neighbours() -> None:
-    assert smoothed([(0, 1), (1, 3), (2, 5), (3, 9), (4, 2)], window=2) == [(0.5, 2), (2.5, 7), (4, 2)]
+    points = [(float(x), float(x % 2)) for x in range(41)]
+    assert smoothed(points) == [*((x + 0.5, 0.5) for x in range(0, 40, 2)), (40.0, 0.0)]
+    assert len(smoothed(points * 40)) == 41 * 40 / 8
+    assert smoothed(points[:7]) == points[:7], "a short run has few points, and all are shown"
 
 
 def test_a_record_that_is_not_there_is_told(tmp_path: Path) -> None:

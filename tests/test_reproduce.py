@@ -23,6 +23,7 @@ from ttaps.reproduce import estimate, work
 from ttaps.reproduce.grid import Grid, Job, read_grid
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import Run
+from ttaps.training.parallel import Ranks
 from ttaps.training.split import Split
 
 PRESETS = ("paper-cifar10", "paper-cifar100", "small", "smoke")
@@ -175,6 +176,14 @@ def test_data_that_does_not_fit_is_refused_before_any_training(tmp_path: Path) -
     ):
         with pytest.raises(UsageError, match=complaint):
             work.reproduce(*small_grid(tmp_path / "pets", data), tmp_path / "out", None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_shared_is_refused_before_any_training(tmp_path: Path) -> None:
+    grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
+    in_order = [replace(job, methods=("source", "tent[online=true]")) for job in jobs]
+    with pytest.raises(UsageError, match=r"'tent' .*the work cannot be shared"):
+        work.reproduce(grid, in_order, tmp_path / "out", None, ranks=Ranks(rank=0, size=2))
     assert not (tmp_path / "out").exists()
 
 

@@ -389,13 +389,21 @@ def test_killed_before_the_last_words(textures: ImageSet, tmp_path: Path) -> Non
     assert "validation_accuracy" in (tmp_path / "metrics.jsonl").read_text()
 
 
+def test_a_joint_loss_that_never_begins_is_told(
+    textures: ImageSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for epochs, told in ((1.0, True), (1.5, False)):
+        Run(replace(SHORT, epochs=epochs), tmp_path / str(epochs), Split.of(textures)).train()
+        assert ("jt+ent begins at epoch 1, but the run ends at 1:" in capsys.readouterr().err) == told
+
+
 def test_other_settings_are_refused(finished: Path, textures: ImageSet, pictures: Path) -> None:
     with pytest.raises(UsageError, match=r"holds a run with other settings .*\nUse another --out"):
         Run(replace(SHORT, seed=1), finished, split_of(textures, pictures)).train()
 
 
 def test_seeds_decide_everything(textures: ImageSet, tmp_path: Path) -> None:
-    config = replace(SHORT, epochs=0.5, validate_every=100)
+    config = replace(SHORT, epochs=1.5, validate_every=100)
     weights: list[bytes] = []
     for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
         torch.manual_seed(len(weights))  # the global generator must not matter

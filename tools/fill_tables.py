@@ -37,11 +37,12 @@ def changes(folders: Sequence[Path], _heading: str) -> str:
             for number, experiment in store.experiments().items():
                 seconds = float(np.median([row.seconds for row in store.rows(number)]))
                 found.append((experiment, summarise(store, number).average, seconds))
-    plain = {experiment.model: seconds for experiment, _, seconds in found if experiment.method == "source"}
+    plain = {experiment.fingerprint: seconds for experiment, _, seconds in found if experiment.method == "source"}
     found.sort(key=lambda entry: (entry[0].model, -entry[1].after.percent))
     rows = []
     for experiment, line, seconds in found:
-        change, cost = line.difference, f"{seconds / plain[experiment.model]:.0f}" if plain else ""
+        one = plain.get(experiment.fingerprint)
+        change, cost = line.difference, f"{seconds / one:.0f}" if one else ""
         row = [experiment.model, named(experiment), str(line.n), accuracy(line.after)]
         moved = [difference(change), str(change.fixed), str(change.broken)]
         rows.append([*row, *(["", "", ""] if experiment.method == "source" else moved), cost])
@@ -64,7 +65,10 @@ def pairs(folders: Sequence[Path], wanted: str) -> str:
     """Some lines of the table of differences, in the order they are asked for."""
     head, rule, *lines = report(folders, "Differences").splitlines(keepends=True)
     found = {line.split("|")[1].strip(): line for line in lines}
-    return "".join([head, rule, *(found[name.strip()] for name in wanted.split(";"))])
+    names = [name.strip() for name in wanted.split(";")]
+    if missing := set(names) - set(found):
+        raise SystemExit(f"No line {', '.join(sorted(missing))} among {', '.join(found)}.")
+    return "".join([head, rule, *(found[name] for name in names)])
 
 
 def named(experiment: Experiment) -> str:

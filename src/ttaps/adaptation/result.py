@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ttaps.errors import UsageError
+from ttaps.errors import TtapsError, UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,8 @@ class Result:
         """Name of the most probable class of a single image."""
         if self.trace.ndim != 2:
             raise UsageError("This result holds several images: use .labels, or iterate over it.")
+        if self.probabilities.isnan().any():
+            raise TtapsError("There is no prediction: the probabilities are not numbers. Take smaller steps (lr).")
         return self.classes[int(self.probabilities.argmax())]
 
     @property

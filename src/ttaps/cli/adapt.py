@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from ttaps.adaptation import EPISODIC, Memo, Method, Result, Ttaps, check, make_method, protocol
+from ttaps.adaptation import EPISODIC, Memo, Method, Mt3, Result, Ttaps, Ttt, check, make_method, protocol
 from ttaps.api import adapt, content_key, load
 from ttaps.cli.options import NO_PREFIX, ModelName, make_room, parse, peek, pick_device, print_json, use_threads
 from ttaps.data import read_image
@@ -99,7 +99,9 @@ def _some_views(method: Method, picture: torch.Tensor, seed: int) -> torch.Tenso
     own = key(seed, content_key(picture))
     if isinstance(method, Memo) and method.steps:
         return method.draw(picture[None], own, 0)[:8]
-    if isinstance(method, Ttaps) and method.steps:
+    if isinstance(method, Ttt) and method.steps:
+        return method.draw(picture[None], own, 0)[0][:8]
+    if isinstance(method, Ttaps | Mt3) and method.steps:
         return method.draw(picture[None], own)[:8]
     return picture[None][:0]
 
@@ -108,7 +110,7 @@ def _print(paths: tuple[Path, ...], results: list[Result], as_json: bool) -> Non
     rows = [
         {
             "image": str(path),
-            "label": result.label,
+            "label": None if result.probabilities.isnan().any() else result.label,
             "probability": float(result.probabilities.max()),
             "label_before": result.classes[int(result.source.argmax())],
             "probability_before": float(result.source.max()),
@@ -121,6 +123,7 @@ def _print(paths: tuple[Path, ...], results: list[Result], as_json: bool) -> Non
         print_json(rows)
         return
     for row in rows:
-        print(
-            f"{row['image']}: {row['label']} {row['probability']:.1%} (before: {row['label_before']} {row['probability_before']:.1%})"
-        )
+        after = "no prediction, take smaller steps (--lr)"
+        if row["label"] is not None:
+            after = f"{row['label']} {row['probability']:.1%}"
+        print(f"{row['image']}: {after} (before: {row['label_before']} {row['probability_before']:.1%})")

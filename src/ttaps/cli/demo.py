@@ -89,7 +89,7 @@ def verdict(summary: Summary) -> str:
     change = summary.average.difference
     if not change.fixed and not change.broken:
         return f"Adaptation put none of {summary.average.n} labels right, and none wrong."
-    sure = "more than chance explains" if change.p < 0.05 else "no more than chance explains"
+    sure = "more than chance explains" if change.certain else "no more than chance explains"
     return f"Adaptation put {change.fixed} of {summary.average.n} labels right and {change.broken} wrong: {sure} (p = {change.p:.2g})."
 
 

@@ -12,8 +12,8 @@ from typing import Annotated
 import tyro
 
 from ttaps.adaptation import EPISODIC, check
+from ttaps.adaptation.choice import chosen_methods
 from ttaps.api import load
-from ttaps.cli.choice import chosen_methods
 from ttaps.cli.options import ModelName, listed, parse, pick_device, print_json, table, use_threads
 from ttaps.data.cifar_c import SEVERITIES
 from ttaps.errors import UsageError

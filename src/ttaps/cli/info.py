@@ -24,7 +24,7 @@ class Info:
     """Say what a model is and what it can do; without a model, list those that have a name."""
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL...]")] = ()
-    """Models by name (cifar10; ttaps info lists them) or run folders, also of runs that are not finished."""
+    """Models by name (cifar10; ttaps info lists them) or run folders; an unfinished run is a model from its first checkpoint on."""
     figure: Path | None = None
     """Draw how these models learnt, over epochs, into this .png, .pdf or .svg file."""
     json: bool = False
@@ -42,11 +42,10 @@ def run(arguments: list[str]) -> None:
         return
     if options.figure:
         check_figure(options.figure)
-    models = [load(name) for name in options.models]
-    if options.figure:
-        runs = [read_learning(model.name, folder_of(name)) for model, name in zip(models, options.models, strict=True)]
+        runs = [read_learning(name, folder_of(name)) for name in options.models]
         save_figure(learning_figure(runs), options.figure)
         say(f"{options.figure} written.")
+    models = [load(name) for name in options.models]
     if options.json:
         print_json(facts(models[0]) if len(models) == 1 else [facts(model) for model in models])
         return

@@ -24,6 +24,7 @@ from ttaps.evaluate.statistics import (
 from ttaps.evaluate.store import Experiment, Outcome, Store
 
 AVERAGE = "Avg."
+SURE = 0.05
 ORDER = {name: place for place, name in enumerate(CORRUPTIONS + EXTRA_CORRUPTIONS)}
 # An image's outcome in two cases; places are numbered from 0, without a gap.
 PAIR = np.dtype([("place", "i4"), ("image", "i8"), ("before", "?"), ("after", "?")])
@@ -52,6 +53,11 @@ class Difference:
     """Images that were wrong and became right."""
     broken: int
     """Images that were right and became wrong."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is more than chance explains: the test counts pictures, the interval weighs them, and both must say so."""
+        return self.p < SURE and not self.low <= 0 <= self.high
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ttaps.adaptation import METHODS
 from ttaps.adaptation.settings import SETTINGS
 from ttaps.evaluate.settings import default_name, settings_name
 from ttaps.report.outcomes import Run
@@ -57,8 +58,13 @@ class Column:
 
     @property
     def steps(self) -> int:
-        """Gradient steps per image."""
+        """Predictions after the first: gradient steps per image, of methods that take any."""
         return self.runs[0].steps
+
+    @property
+    def learns(self) -> bool:
+        """Whether it takes gradient steps: BN and the average over views have a second prediction, and learn nothing in between."""
+        return self.steps > 0 and (self.method not in METHODS or hasattr(METHODS[self.method], "steps"))
 
     @property
     def paper(self) -> str | None:

@@ -70,7 +70,7 @@ def lines_figure(series: Sequence[Series], words: str, ticks: Sequence[int]) -> 
 
     The change has the narrower band: most images keep their label, and only those that do not can make a difference.
     """
-    figure, above, below = two_panels(len(series), "accuracy, %", "change, points", words)
+    figure, above, below = two_panels([one.label for one in series], "accuracy, %", "change, points", words)
     for number, one in enumerate(series):
         aside = number / len(series) if len(series) > MANY else None
         _line(above, one, [(line.after.percent, line.after.low, line.after.high) for line in one.lines], aside)

@@ -98,7 +98,9 @@ def _by_severity(table: Table) -> Drawing:
 
 
 def _of_table(table: Table) -> Iterator[Drawing]:
-    columns = [shown.column for shown in table.adapting if shown.column]
+    columns = [shown.column for shown in table.adapting if shown.column and shown.column.learns]
+    if not columns:
+        return
     where, prefix = place_of(table), _prefix(table)
     caption = (
         f"{where}: accuracy against gradient steps, averaged over corruptions (above), and its paired change since step 0 (below); "

@@ -48,7 +48,7 @@ def read_learning(name: str, folder: Path) -> Learning:
 def learning_figure(runs: Sequence[Learning]) -> Any:
     """Draw runs in one picture: accuracy above, loss below; where the resolution changes in all of them there is a line."""
     words = "validation accuracy, %", "training cross-entropy", "epochs"
-    figure, above, below = two_panels(len(runs), *words)
+    figure, above, below = two_panels([run.name for run in runs], *words)
     for number, run in enumerate(runs):
         same = sum(other.config.objective == run.config.objective for other in runs[:number])
         style = look(run.config.objective, same)
@@ -76,8 +76,9 @@ def sizes(runs: Sequence[Learning]) -> list[tuple[float, int]]:
     return list(each.pop()) if len(each) == 1 else []
 
 
-def smoothed(points: Points, window: int = 8) -> Points:
-    """Return means over so many neighbours: a batch's loss says little by itself."""
+def smoothed(points: Points, most: int = 8) -> Points:
+    """Return means over some neighbours, for a batch's loss says little by itself; but leave some twenty points, or all there are."""
+    window = max(1, min(most, len(points) // 20))
     parts = [points[at : at + window] for at in range(0, len(points), window)]
     return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
 

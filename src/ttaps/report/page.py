@@ -15,7 +15,6 @@ from ttaps.report.grids import Grid, change_words, grids, place_of
 from ttaps.report.style import png_bytes
 from ttaps.report.tables import Table, severest
 
-SURE = 0.05
 SHORT = ("", "before", "after", "points", "95 %", "put right", "put wrong", "p", "")
 
 
@@ -52,10 +51,7 @@ def _short(table: Table) -> str:
 
 def _verdict(label: str, line: Line) -> tuple[str, ...]:
     d = line.difference
-    sure = d.p < SURE and (
-        d.low > 0 or d.high < 0
-    )  # the test counts pictures, the interval weighs them: both must agree
-    changed = "more than chance explains" if sure else "no more than chance explains"
+    changed = "more than chance explains" if d.certain else "no more than chance explains"
     real = changed if d.fixed or d.broken else "no label became right or wrong"
     before, after = (f"{accuracy.percent:.1f}" for accuracy in (line.before, line.after))
     return label, before, after, *change_words(d), real

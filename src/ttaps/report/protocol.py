@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ttaps.adaptation import EPISODIC, METHODS
+from ttaps.adaptation import EPISODIC
 from ttaps.adaptation.settings import SETTINGS
 from ttaps.evaluate.settings import changed_settings, default_name
 from ttaps.evaluate.summary import AVERAGE
@@ -66,9 +66,7 @@ def method_words(column: Column) -> str:
     kept = f"not everything is reset after an image ({experiment.protocol}): the order of images counts"
     reset = "weights and optimiser are reset after every image" if experiment.protocol == EPISODIC else kept
     how = [f"{column.steps} step{'s' if column.steps > 1 else ''}", f"{settings_words(column)}; {reset}"]
-    if column.method in METHODS and not hasattr(
-        METHODS[column.method], "steps"
-    ):  # two predictions, but nothing is learnt between them
+    if not column.learns:
         how = ["no step", settings_words(column)]
     seconds = sum(float(run.rows["seconds"].mean()) for run in column.runs) / len(column.runs)
     return f"{', '.join([column.method, *how])}; {seconds:.2g} s per image"

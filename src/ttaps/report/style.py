@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,9 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), dpi=DPI, facecolor="white")
 
 
-def two_panels(labels: int, above_says: str, below_says: str, along: str) -> tuple[Any, Any, Any]:
-    """Return a figure of one column with two plots over the same x, one above the other, and room for so many labels on top."""
-    height = 3.25 + 0.145 * -(-labels // 2) + 0.05  # inches; two labels in a row
+def two_panels(labels: Sequence[str], above_says: str, below_says: str, along: str) -> tuple[Any, Any, Any]:
+    """Return a figure of one column with two plots over the same x, one above the other, and room for labels on top."""
+    height = 3.25 + 0.145 * -(-len(labels) // in_a_row(labels)) + 0.05  # inches
     figure = new_figure(COLUMN, height)
     above = figure.add_axes((0.15, 1.85 / height, 0.82, 1.35 / height))
     below = figure.add_axes((0.15, 0.42 / height, 0.82, 1.2 / height), sharex=above)
@@ -103,8 +104,17 @@ def two_panels(labels: int, above_says: str, below_says: str, along: str) -> tup
 
 
 def label_above(axes: Any) -> None:
-    """Put the labels of what was drawn on top of it, two in a row."""
-    axes.legend(fontsize=6.2, frameon=False, loc="lower left", bbox_to_anchor=(-0.1, 1), ncols=2, borderaxespad=0.2)
+    """Put the labels of what was drawn on top of it; a dollar sign in a name starts no formula."""
+    _, labels = axes.get_legend_handles_labels()
+    place = {"loc": "lower left", "bbox_to_anchor": (-0.1, 1), "borderaxespad": 0.2}
+    legend = axes.legend(fontsize=6.2, frameon=False, ncols=in_a_row(labels), **place)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def in_a_row(labels: Sequence[str]) -> int:
+    """Return how many labels fit beside each other in one column of a paper."""
+    return 2 if max(map(len, labels), default=0) <= 28 else 1
 
 
 def save_figure(figure: Any, path: Path) -> None:

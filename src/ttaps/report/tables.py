@@ -76,7 +76,7 @@ class Table:
 
     @property
     def adapting(self) -> list[Shown]:
-        """Our columns that take gradient steps, and so have a before and an after."""
+        """Our columns that have a before and an after."""
         return [shown for shown in self.ours if shown.column and shown.column.steps]
 
     @property
@@ -202,24 +202,23 @@ def in_metric(line: Line, metric: Metric) -> Line:
 
 
 def _bold(columns: Sequence[Shown], rows: Sequence[str], metric: Metric) -> tuple[Shown, ...]:
-    """Mark the best number of every row, and those that print the same; a column that stands alone is not the best of anything."""
-    if len(columns) < 2:
-        return tuple(columns)
+    """Mark the best number of every row, and those that print the same, among columns that have the same number of images.
+
+    A column that stands alone is not the best of anything.
+    """
     choose = max if metric == "accuracy" else min
-    best: dict[str, float] = {}
+    marked = [dict(shown.cells) for shown in columns]
     for row in rows:
-        values = [shown.cells[row].value for shown in columns if _counts(shown, row, rows)]
-        best |= {row: choose(round(value, 1) for value in values)} if values else {}
-    return tuple(
-        replace(
-            shown,
-            cells={
-                row: replace(cell, best=_counts(shown, row, rows) and round(cell.value, 1) == best[row])
-                for row, cell in shown.cells.items()
-            },
-        )
-        for shown in columns
-    )
+        counting = [number for number, shown in enumerate(columns) if _counts(shown, row, rows)]
+        most = max((columns[number].cells[row].n or (0, 0) for number in counting), default=None)
+        alike = [number for number in counting if (columns[number].cells[row].n or (0, 0)) == most]
+        if len(alike) < 2:
+            continue
+        best = choose(round(marked[number][row].value, 1) for number in alike)
+        for number in alike:
+            cell = marked[number][row]
+            marked[number][row] = replace(cell, best=round(cell.value, 1) == best)
+    return tuple(replace(shown, cells=cells) for shown, cells in zip(columns, marked, strict=True))
 
 
 def _counts(shown: Shown, row: str, rows: Sequence[str]) -> bool:

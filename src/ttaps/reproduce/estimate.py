@@ -10,7 +10,7 @@ from time import perf_counter
 
 from torch import Tensor
 
-from ttaps.adaptation import make_method
+from ttaps.adaptation.choice import written_method
 from ttaps.evaluate import Store
 from ttaps.evaluate.store import FILE
 from ttaps.model import ModelConfig
@@ -65,7 +65,8 @@ def estimate(grid: Grid, jobs: Sequence[Job], pictures: Sequence[Sets], out: Pat
 
 def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
     """Time one step of each kind (resolution; with the joint loss or before it) and multiply by how many there are."""
-    shortened = device == "cpu" and config.batch % CPU_BATCH == 0 and len(split.train) >= CPU_BATCH
+    whole = config.batch % CPU_BATCH == 0 and (config.objective != "mt3" or CPU_BATCH % config.loss.task_images == 0)
+    shortened = device == "cpu" and whole and len(split.train) >= CPU_BATCH
     run = Run(replace(config, batch=CPU_BATCH) if shortened else config, Path("unused"), split, device)
     kinds: dict[tuple[int, bool], list[int]] = {}
     for step in range(run.schedule.steps):
@@ -75,7 +76,7 @@ def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
 
 def seconds_per_image(config: TrainConfig, method: str, pictures: Tensor) -> float:
     """Time a method on pictures with a network that is not trained yet."""
-    network, chosen = initial_network(config).to(pictures.device).eval(), make_method(method)
+    network, chosen = initial_network(config).to(pictures.device).eval(), written_method(method)
     chosen.adapt(network, pictures[:1], [0])
     began = perf_counter()
     chosen.adapt(network, pictures, range(len(pictures))).cpu()

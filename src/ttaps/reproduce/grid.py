@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ttaps.adaptation import check, make_method
+from ttaps.adaptation import check
+from ttaps.adaptation.choice import written_method
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import UsageError
 from ttaps.evaluate import Benchmark, Plan, open_benchmark
@@ -93,7 +94,7 @@ def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]
     for config, column in zip(configs, grid.columns, strict=True):  # what cannot be done is told before any training
         network = initial_network(config)
         for method in column.methods:
-            check(make_method(method), network, config.objective)
+            check(written_method(method), network, config.objective)
     jobs = [
         job for seed in grid.seeds for kind in zip(configs, grid.columns, strict=True) for job in _jobs(*kind, seed)
     ]

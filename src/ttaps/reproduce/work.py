@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ttaps.adaptation import make_method
+from ttaps.adaptation import Method
+from ttaps.adaptation.choice import written_method
 from ttaps.evaluate import Benchmark, Shard, evaluate, open_benchmark
 from ttaps.evaluate.benchmark import CORRUPTED, VALIDATION
+from ttaps.evaluate.order import check_order
 from ttaps.evaluate.projections import projections_file, write_projections
 from ttaps.model.checkpoint import load_model
 from ttaps.progress import say
@@ -26,7 +29,10 @@ def reproduce(
     grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str = "cpu", ranks: Ranks = ALONE
 ) -> None:
     """Train and evaluate all models: those go to ``out/models``, the rows of all to ``out/results``."""
-    for number, (job, sets) in enumerate(zip(jobs, open_sets(grid, jobs, root), strict=True), 1):
+    pictures, shard = open_sets(grid, jobs, root), Shard(ranks.rank, ranks.size)
+    for job, sets in zip(jobs, pictures, strict=True):  # before any training
+        check_order(methods_of(job), replace(grid.plan(sets.evaluated), shard=shard))
+    for number, (job, sets) in enumerate(zip(jobs, pictures, strict=True), 1):
         say(f"{number} of {len(jobs)}: {job.name}")
         Run(job.train, out / MODELS / job.name, sets.learnt, device, ranks).train()
         ranks.wait()  # until the first has written the model
@@ -43,7 +49,7 @@ def evaluate_job(grid: Grid, job: Job, data: Benchmark, out: Path, device: str, 
     evaluate(
         model,
         data,
-        [make_method(name) for name in job.methods],
+        methods_of(job),
         (job.train.seed,),
         folder=out / RESULTS,
         limit=grid.limit,
@@ -52,8 +58,13 @@ def evaluate_job(grid: Grid, job: Job, data: Benchmark, out: Path, device: str, 
     )
 
 
+def methods_of(job: Job) -> list[Method]:
+    """Return what a job's model is evaluated with."""
+    return [written_method(name) for name in job.methods]
+
+
 def store_projections(grid: Grid, job: Job, out: Path, root: Path | None, device: str) -> None:
-    """Store a model's projections of clean test images, as in the paper's figure, unless they are there."""
+    """Store a model's projections of the images as they are, not corrupted, as in the paper's figure, unless they are there."""
     model = load_model(out / MODELS / job.name)
     clean = open_benchmark(CLEAN.get(grid.data, grid.data), root, size=job.train.model.image_size)
     if not projections_file(out / RESULTS, model, clean).exists():

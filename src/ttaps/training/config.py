@@ -148,11 +148,6 @@ class TrainConfig:
         head = HEADS.get(self.objective)
         if head and head not in self.model.heads:
             raise UsageError(f"Objective {self.objective} trains a {head} head: set --model.heads {head}.")
-        if self.objective != "baseline" and self.loss.joint_from >= self.epochs:
-            raise UsageError(
-                f"The loss of {self.objective} would begin at epoch {self.loss.joint_from:g} of {self.epochs:g}: set --loss.joint-from "
-                "below --epochs, and --optimiser.hold too."
-            )
         if self.objective == "ttt" and self.loss.supervised == "views":
             raise UsageError("Objective ttt has no SwAV views: set --loss.supervised crop or coloured.")
         if self.objective == "mt3":

@@ -86,6 +86,15 @@ class Run:
         if first >= self.schedule.steps:
             say(f"{self.folder} is already trained: {first} steps.")
             return
+        if (
+            self.ranks.first
+            and self.config.objective != "baseline"
+            and not self.schedule.joint(self.schedule.steps - 1)
+        ):
+            say(
+                f"The loss of {self.config.objective} begins at epoch {self.config.loss.joint_from:g}, but the run ends at "
+                f"{self.config.epochs:g}: only the cross-entropy is trained.\nFor more set --loss.joint-from, and --optimiser.hold too."
+            )
         saved = time.perf_counter()
         with bar() as progress:
             task = progress.add_task(f"{self.config.objective}", total=self.schedule.steps, completed=first, note="")

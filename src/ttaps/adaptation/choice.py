@@ -1,4 +1,4 @@
-"""Methods and their settings as they are written on a command line: ``source,ttaps:fast,ttaps[lr=1,steps=5]``."""
+"""Methods and their settings as they are written on a command line and in a grid: ``source,ttaps:fast,ttaps[lr=1,steps=5]``."""
 
 from __future__ import annotations
 
@@ -27,12 +27,17 @@ def chosen_methods(text: str, settings: Sequence[str] = ()) -> list[Method]:
     return list(dict.fromkeys(make_method(bases[name], own) for name, own in wanted.items()))  # each once
 
 
+def written_method(name: str) -> Method:
+    """Return one method, with the settings in its brackets."""
+    return make_method(name.partition("[")[0], inline(name))
+
+
 def inline(name: str) -> dict[str, Any]:
     """Return the settings in the brackets of ``METHOD[NAME=VALUE,...]``; none without brackets."""
     method, bracket, rest = name.partition("[")
     parts = split(rest.removesuffix("]"))
     if bracket and not (rest.endswith("]") and all("=" in part for part in parts)):
-        raise UsageError(f"--methods {name}: write METHOD[NAME=VALUE,...], like ttaps[lr=0.3,steps=5].")
+        raise UsageError(f"Method {name}: write METHOD[NAME=VALUE,...], like ttaps[lr=0.3,steps=5].")
     settings: dict[str, Any] = {}
     for part in parts:
         put(settings, *parse_setting(f"{method}.{part}")[1:])
