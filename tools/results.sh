@@ -48,7 +48,7 @@ main() {
   evaluate cifar10 --data cifar10-c --methods source,tent,ttaps:tuned,average:tuned --limit 300 --projections 1000 --out "$out/main"
 }
 
-memo() { evaluate cifar10 --data cifar10-c --methods memo --limit 100 --out "$out/main"; }
+memo() { evaluate cifar10 --data cifar10-c --methods memo --limit 10 --out "$out/main"; }
 
 # The trainings beside JT+ENT at the same budget, from the same steps before the joint loss: Baseline, JT, JT TTA, TTT.
 same() {
@@ -58,6 +58,7 @@ same() {
   done
   evaluate jt-cifar10 --data cifar10-c --methods ttaps:tuned --limit 300 --out "$out/same"
   evaluate ttt-cifar10 --data cifar10-c --methods ttt --limit 20 --out "$out/same"
+  evaluate baseline-cifar10 --data cifar10-c --methods average:tuned --limit 100 --out "$out/same"
 }
 
 # The paper's settings as printed, at full cost (three hours of one core), against the cheap ones; then those of the authors' code, in order.
@@ -75,7 +76,7 @@ leak() {
 # Steps 0 to 10, as in the paper's figure: `tuned` stops earlier. Those of the paper's settings are in exact.
 steps() { evaluate cifar10 --data cifar10-c --methods 'ttaps:tuned[steps=10]' --limit 20 --out "$out/steps"; }
 
-severities() { evaluate cifar10 --data cifar10-c --severity all --methods source,ttaps:tuned --limit 60 --out "$out/severities"; }
+severities() { evaluate cifar10 --data cifar10-c --severity all --methods source,ttaps:tuned --limit 20 --out "$out/severities"; }
 
 hundred() {
   evaluate cifar100 --data cifar100 --methods source --out "$out/clean"
