@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -47,6 +49,25 @@ def test_any_change_is_another_experiment(tmp_path: Path, change: str) -> None:
         store.add(one, [row()])
         assert list(store.rows(two)) == []
         assert store.experiments() == {one: FIRST, two: other}
+
+
+def test_a_new_store_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    """As torchrun's processes do: one makes the tables, the others wait for it, and nobody is told that the file is locked."""
+    ready = Barrier(4, timeout=30)
+
+    def store_one(image: int) -> int:
+        added = 0
+        for attempt in range(10):
+            ready.wait()
+            with Store(tmp_path / str(attempt)) as store:
+                added += store.add(store.experiment(FIRST), [row(image)])
+        return added
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(store_one, range(4))) == [10] * 4
+    for attempt in range(10):
+        with Store(tmp_path / str(attempt), write=False) as store:
+            assert [one.image for one in store.rows(1)] == [0, 1, 2, 3]
 
 
 def test_a_group_of_rows_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -211,7 +212,7 @@ class Store:
         """Check what the file is; make the tables if it is new."""
         self._connection.execute(f"PRAGMA query_only = {not write}")
         if write and self._number("schema_version") == 0:
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._keep_log()
             with self._transaction():
                 if self._number("schema_version") == 0:  # another process may have been faster
                     self._make_tables()
@@ -225,6 +226,18 @@ class Store:
             )
         # A power cut may cost the last rows, never the file; a killed process costs neither, and nothing waits for the disk.
         self._connection.execute("PRAGMA synchronous = NORMAL")
+
+    def _keep_log(self) -> None:
+        """Switch a new file to the write-ahead log; where two processes switch it at once, sqlite refuses both instead of waiting."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+            time.sleep(0.01)
 
     def _make_tables(self) -> None:
         for table in TABLES:
