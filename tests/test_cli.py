@@ -149,6 +149,18 @@ def test_adapt_draws_a_figure(model: str, tmp_path: Path, method: str, suffix: s
     assert [path.name for path in figure.parent.iterdir()] == [figure.name]
 
 
+@pytest.mark.parametrize(
+    ("method", "pictures"), [("source", 1), ("average --copies 3", 2), ("ttaps --steps 1 --copies 1", 2)]
+)
+def test_the_figure_shows_the_views_a_method_saw(
+    model: str, picture: str, tmp_path: Path, method: str, pictures: int
+) -> None:
+    """The picture itself, and all its views side by side."""
+    figure = tmp_path / "out.svg"
+    assert main(["adapt", model, picture, "--method", *method.split(), "--figure", str(figure)]) == 0
+    assert figure.read_text().count("<image") == pictures
+
+
 def test_a_picture_whose_name_is_not_text(model: str, tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.png"))
     write_picture(path)

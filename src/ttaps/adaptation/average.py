@@ -46,6 +46,9 @@ class Average:
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, memory: Memory) -> Tensor:
         """Predict the image, then its views."""
-        drawn = self.views.sample(self.copies, image.shape[-1], generator(key, "ttaps"))
-        plain, seen = (network(some).softmax(-1) for some in (image, self.views.apply(image, drawn)))
+        plain, seen = (network(some).softmax(-1) for some in (image, self.draw(image, key)))
         return torch.stack([plain[0], seen.mean(0)])
+
+    def draw(self, image: Tensor, key: int) -> Tensor:
+        """Return the views of one image."""
+        return self.views.apply(image, self.views.sample(self.copies, image.shape[-1], generator(key, "ttaps")))

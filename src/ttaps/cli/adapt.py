@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from ttaps.adaptation import EPISODIC, Memo, Method, Mt3, Result, Ttaps, Ttt, check, make_method, protocol
+from ttaps.adaptation import EPISODIC, Average, Memo, Method, Mt3, Result, Ttaps, Ttt, check, make_method, protocol
 from ttaps.api import adapt, content_key, load
 from ttaps.cli.options import NO_PREFIX, ModelName, make_room, parse, peek, pick_device, print_json, use_threads
 from ttaps.data import read_image
@@ -95,13 +95,13 @@ def batched(items: list[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]
 
 
 def _some_views(method: Method, picture: torch.Tensor, seed: int) -> torch.Tensor:
-    """Return the first views of a picture that the method adapted to; none where it makes none."""
+    """Return the first views of a picture that the method saw; none where it makes none."""
     own = key(seed, content_key(picture))
     if isinstance(method, Memo) and method.steps:
         return method.draw(picture[None], own, 0)[:8]
     if isinstance(method, Ttt) and method.steps:
         return method.draw(picture[None], own, 0)[0][:8]
-    if isinstance(method, Ttaps | Mt3) and method.steps:
+    if isinstance(method, Average) or (isinstance(method, Ttaps | Mt3) and method.steps):
         return method.draw(picture[None], own)[:8]
     return picture[None][:0]
 
