@@ -110,7 +110,7 @@ def write_steps(folder: Path, pictures: Path) -> None:
 
 def train_slowly(options: list[str]) -> int:
     """Train with time to be killed in."""
-    Slow.pause = 0.05
+    Slow.pause = 0.1
     with patch.object(loop, "Run", Slow):
         return main(["train", *options])
 

@@ -1,4 +1,4 @@
-"""A run that can be killed: ``python small_training.py FOLDER PICTURES.npz [SECONDS BETWEEN STEPS]`` trains the tiny network."""
+"""A run to be killed: ``python small_training.py FOLDER PICTURES.npz`` trains the tiny network, slowly, and waits before it is done."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ class Slow(Run):
     """A run that takes its time, so that there is a moment to kill it in."""
 
     pause = 0.0
+    waits_at = 10**9
 
     def step(self, step: int) -> dict[str, torch.Tensor]:
-        time.sleep(self.pause)
+        time.sleep(self.pause if step < self.waits_at else 300)
         return super().step(step)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     run = Slow(SHORT, Path(sys.argv[1]), Split.of(read_npz(Path(sys.argv[2]))))
-    run.pause = float(sys.argv[3])
+    run.pause, run.waits_at = 0.05, 30
     run.train()

@@ -14,18 +14,18 @@ from ttaps.errors import TtapsError, UsageError
 from ttaps.files import alone
 from ttaps.training.branch import branch, first_difference
 from ttaps.training.config import TrainConfig
-from ttaps.training.loop import Run, claim_folder
+from ttaps.training.folder import claimed
+from ttaps.training.loop import Run
 from ttaps.training.split import Split
-from ttaps.training.state import STATE
 
 
 def stopped(config: TrainConfig, folder: Path, split: Split, steps: int) -> Path:
     """Return a run's folder as a kill after so many steps leaves it."""
     run = Run(config, folder, split)
-    claim_folder(folder, config)
-    for step in range(steps):
-        run.step(step)
-    run.save(steps)
+    with claimed(folder, config):
+        for step in range(steps):
+            run.step(step)
+        run.save(steps)
     return folder
 
 
@@ -37,14 +37,14 @@ def test_a_branch_ends_as_the_run_alone_would(objective: Any, heads: Any, textur
     split, grown = Split.of(textures), replace(SHORT, model=replace(SHORT.model, norm=norm))
     other = replace(grown, objective=objective, model=replace(grown.model, heads=heads))
     trunk = stopped(grown, tmp_path / "trunk", split, 8)  # where the joint loss begins
-    branch(trunk, other, tmp_path / "early", len(split.train))
+    branch(trunk, other, tmp_path / "early", split)
     Run(grown, trunk, split).train()  # the trunk goes its own way, and keeps the state in which it began to
-    branch(trunk, other, tmp_path / "late", len(split.train))
+    branch(trunk, other, tmp_path / "late", split)
     for name in ("early", "late", "alone"):
         Run(other, tmp_path / name, split).train()
     weights = {(tmp_path / name / "model.safetensors").read_bytes() for name in ("early", "late", "alone")}
     assert len(weights) == 1
-    branch(trunk, other, tmp_path / "early", len(split.train))
+    branch(trunk, other, tmp_path / "early", split)
     assert (tmp_path / "early" / "model.safetensors").read_bytes() in weights, "a run under way was set back"
 
 
@@ -53,23 +53,26 @@ def test_a_folder_in_use_is_left_alone(textures: ImageSet, tmp_path: Path) -> No
     trunk = stopped(SHORT, tmp_path / "trunk", split, 8)
     (tmp_path / "busy").mkdir()
     with alone(tmp_path / "busy" / ".lock", "training here"), pytest.raises(TtapsError, match="Another process"):
-        branch(trunk, SHORT, tmp_path / "busy", len(split.train))
-    assert not (tmp_path / "busy" / STATE).exists()
+        branch(trunk, SHORT, tmp_path / "busy", split)
+    assert [path.name for path in (tmp_path / "busy").iterdir()] == [".lock"], "the other's folder has our settings"
 
 
 def test_runs_that_differ_are_refused(textures: ImageSet, tmp_path: Path) -> None:
     split = Split.of(textures)
     trunk = stopped(SHORT, tmp_path / "trunk", split, 9)
     with pytest.raises(UsageError, match=r"at step 9, but this one differs from step 8 on \(objective\)"):
-        branch(trunk, replace(SHORT, objective="jt"), tmp_path / "jt", len(split.train))
+        branch(trunk, replace(SHORT, objective="jt"), tmp_path / "jt", split)
     other = replace(SHORT, seed=1, validate_every=9.0, optimiser=replace(SHORT.optimiser, lr=0.7))
     with pytest.raises(UsageError, match=r"differs from step 0 on \(seed, optimiser\.lr\)"):
-        branch(trunk, other, tmp_path / "seed", len(split.train))
+        branch(trunk, other, tmp_path / "seed", split)
     with pytest.raises(UsageError, match="there is no run in"):
-        branch(tmp_path, SHORT, tmp_path / "new", len(split.train))
+        branch(tmp_path, SHORT, tmp_path / "new", split)
     done = stopped(SHORT, tmp_path / "done", split, Run(SHORT, tmp_path / "done", split).schedule.steps)
     with pytest.raises(UsageError, match="nothing is left to do"):
-        branch(done, SHORT, tmp_path / "again", len(split.train))
+        branch(done, SHORT, tmp_path / "again", split)
+    brighter = Split.of(replace(textures, images=textures.images + 1))
+    with pytest.raises(UsageError, match="trained on other images"):
+        branch(trunk, SHORT, tmp_path / "brighter", brighter)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["done", "trunk"]
 
 

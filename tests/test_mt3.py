@@ -118,6 +118,21 @@ def test_tasks_hold_two_views_of_each_image_and_the_image(batch: Batch) -> None:
     assert len(tasks) == 2
 
 
+@pytest.mark.parametrize(("images", "used"), [(16, 16), (15, 8), (9, 8)])
+def test_few_images_are_cut_to_whole_tasks(textures: ImageSet, images: int, used: int) -> None:
+    few = replace(textures, images=textures.images[:images], labels=textures.labels[:images])
+    config = TrainConfig(objective="mt3", batch=64, model=replace(TINY, heads=("predictor",)))
+    batch = Run(config, Path("unused"), Split(few, few)).batch(0)
+    assert (len(batch.images), batch.total, batch.share) == (used, used, 1)
+
+
+def test_less_than_a_task_is_refused(textures: ImageSet) -> None:
+    few = replace(textures, images=textures.images[:7], labels=textures.labels[:7])
+    config = TrainConfig(objective="mt3", batch=64, model=replace(TINY, heads=("predictor",)))
+    with pytest.raises(UsageError, match="at least 8 training images, .*not 7"):
+        Run(config, Path("unused"), Split(few, few)).batch(0)
+
+
 def test_sharing_a_batch_out_changes_no_task(batch: Batch) -> None:
     parts = [
         draw_tasks(replace(batch, images=batch.images[rows], rows=rows, total=6), 2)

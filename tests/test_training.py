@@ -21,6 +21,7 @@ from torch import nn
 from small_training import SHORT, TINY
 from ttaps.data import ImageSet
 from ttaps.errors import CheckpointError, TtapsError, UsageError
+from ttaps.files import alone
 from ttaps.losses import prototype_entropy, sinkhorn_codes, swapped_prediction
 from ttaps.model import Network
 from ttaps.model.checkpoint import load_model
@@ -311,7 +312,7 @@ def split_of(textures: ImageSet, pictures: Path) -> Split:
 def killed_once(folder: Path, pictures: Path, after: int) -> int:
     """Start a run of its own process and end it with SIGKILL some time after the checkpoint of step ``after``."""
     script = Path(__file__).with_name("small_training.py")
-    process = subprocess.Popen([sys.executable, script, folder, pictures, "0.05"], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, script, folder, pictures], stderr=subprocess.DEVNULL)
     try:
         while process.poll() is None:
             state = load_state(folder)
@@ -400,6 +401,21 @@ def test_a_joint_loss_that_never_begins_is_told(
 def test_other_settings_are_refused(finished: Path, textures: ImageSet, pictures: Path) -> None:
     with pytest.raises(UsageError, match=r"holds a run with other settings .*\nUse another --out"):
         Run(replace(SHORT, seed=1), finished, split_of(textures, pictures)).train()
+
+
+def test_other_images_are_refused(finished: Path, textures: ImageSet, pictures: Path) -> None:
+    before = {path.name: path.read_bytes() for path in finished.iterdir()}
+    for images, labels in ((textures.images + 1, textures.labels), (textures.images, textures.labels[::-1].copy())):
+        with pytest.raises(UsageError, match="trained on other images"):
+            Run(SHORT, finished, split_of(replace(textures, images=images, labels=labels), pictures)).train()
+    assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
+
+
+def test_a_run_that_comes_second_leaves_nothing(textures: ImageSet, tmp_path: Path) -> None:
+    tmp_path.joinpath("run").mkdir()
+    with alone(tmp_path / "run" / ".lock", "training here"), pytest.raises(TtapsError, match="Another process"):
+        Run(SHORT, tmp_path / "run", Split.of(textures)).train()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 def test_seeds_decide_everything(textures: ImageSet, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class Train:
     config: str | None = None
     """A preset by name (smoke, paper/jt+ent-cifar10, ...) or a TOML file; its settings are the defaults below."""
     resume: bool = False
-    """Go on with the run in --out under its own settings; no --config needed."""
+    """Go on with the run in --out under its own settings; no --config needed, and one with other settings is refused."""
     branch: Path | None = None
     """Start from the state of the run in this folder, if both would have done the same steps so far; else refused."""
     data_root: Path | None = None
@@ -41,9 +41,10 @@ def run(arguments: list[str]) -> None:
     """Train."""
     out, preset = peek(arguments, "--out"), peek(arguments, "--config")
     if "--resume" in arguments and out:
-        preset = str(Path(out) / "train.toml")
-        if not Path(preset).exists():
+        own = Path(out) / "train.toml"
+        if not own.exists():
             raise UsageError(f"There is nothing to resume in {out}: no train.toml. Start it with --config.")
+        preset = preset or str(own)
     base = TrainConfig()
     if preset:
         path = find_preset(preset)
@@ -61,7 +62,7 @@ def run(arguments: list[str]) -> None:
     device = pick_device(options.device)
     with together(device) as ranks:
         if options.branch and ranks.first:
-            branch(options.branch, options.settings, options.out, len(split.train))
+            branch(options.branch, options.settings, options.out, split)
         Run(options.settings, options.out, split, device, ranks).train()
     if ranks.first:
         print(options.out)

@@ -16,6 +16,7 @@ from ttaps.model.checkpoint import load_model
 from ttaps.progress import say
 from ttaps.reproduce.grid import Grid, Job
 from ttaps.reproduce.sets import open_sets
+from ttaps.training.folder import check_settings
 from ttaps.training.loop import ALONE, Run
 from ttaps.training.parallel import Ranks
 
@@ -31,6 +32,7 @@ def reproduce(
     """Train and evaluate all models: those go to ``out/models``, the rows of all to ``out/results``."""
     pictures, shard = open_sets(grid, jobs, root), Shard(ranks.rank, ranks.size)
     for job, sets in zip(jobs, pictures, strict=True):  # before any training
+        check_settings(out / MODELS / job.name, job.train)
         check_order(methods_of(job), replace(grid.plan(sets.evaluated), shard=shard))
     for number, (job, sets) in enumerate(zip(jobs, pictures, strict=True), 1):
         say(f"{number} of {len(jobs)}: {job.name}")

@@ -10,27 +10,29 @@ import torch
 
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import UsageError
-from ttaps.files import alone, write_text
+from ttaps.files import write_text
 from ttaps.training.batch import epoch_steps
 from ttaps.training.config import TrainConfig
-from ttaps.training.loop import ONLY_WATCHED, claim_folder, initial_network
+from ttaps.training.folder import ONLY_WATCHED, SETTINGS, claimed
+from ttaps.training.loop import initial_network
 from ttaps.training.schedule import Schedule
-from ttaps.training.state import FORK, METRICS, State, load_state, save_state
+from ttaps.training.split import Split
+from ttaps.training.state import FORK, METRICS, State, check_images, load_state, save_state
 
 
-def branch(source: Path, config: TrainConfig, folder: Path, images: int) -> None:
+def branch(source: Path, config: TrainConfig, folder: Path, split: Split) -> None:
     """Start a run in ``folder`` from the state of the run in ``source``; refused unless both do the same steps up to there.
 
     A run that is already under way in ``folder`` is left as it is, so that the same command goes on with it wherever ``source`` is by then.
     """
     if load_state(folder) is not None:
         return
-    if not (source / "train.toml").exists():
+    if not (source / SETTINGS).exists():
         raise UsageError(f"--branch: there is no run in {source}.")
-    other = from_dict(TrainConfig, read_toml(source / "train.toml"), where=str(source))
-    state = _fork(source, other, config, images)
-    claim_folder(folder, config)
-    with alone(folder / ".lock", "training here"):
+    other = from_dict(TrainConfig, read_toml(source / SETTINGS), where=str(source))
+    state = _fork(source, other, config, len(split.train))
+    check_images(source, state, split.digest)
+    with claimed(folder, config):
         if load_state(folder) is not None:  # by now
             return
         if (source / METRICS).exists():

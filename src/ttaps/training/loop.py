@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-import zlib
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from rich.progress import Progress, TaskID
 from torch import Tensor
 from torch.nn import functional as F
 
-from ttaps.config import from_dict, read_toml, to_toml
-from ttaps.errors import CheckpointError, TtapsError, UsageError
-from ttaps.files import alone, sweep, write_text
+from ttaps.config import to_toml
+from ttaps.errors import CheckpointError, UsageError
 from ttaps.keys import key
 from ttaps.model import Network, evaluating, to_unit
 from ttaps.model.checkpoint import save_model
@@ -24,21 +20,17 @@ from ttaps.progress import bar, say
 from ttaps.training.batch import Batch, batch_indices, epoch_order, epoch_steps
 from ttaps.training.card import model_card
 from ttaps.training.config import TrainConfig
+from ttaps.training.folder import claimed
 from ttaps.training.health import Health, Trouble
 from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.optimiser import Average, Optimiser
 from ttaps.training.parallel import Ranks
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
-from ttaps.training.state import FORK, State, load_state, log_metrics, rewind_metrics, save_state
+from ttaps.training.state import FORK, State, check_images, load_state, log_metrics, rewind_metrics, save_state
 from ttaps.training.validation import accuracy
 
 LOG_EVERY = 25  # steps between rows of metrics.jsonl
-ONLY_WATCHED = (
-    "checkpoint_minutes",
-    "validate_every",
-    "stop_on_trouble",
-)  # settings that change no weight may change on the way
 GLANCE = 2_000  # validation images looked at while training; all of them at the end
 ALONE = Ranks()
 
@@ -74,9 +66,7 @@ class Run:
         if not self.ranks.first:
             self._train()
             return
-        claim_folder(self.folder, self.config)
-        with alone(self.folder / ".lock", "training here"):
-            sweep(self.folder)
+        with claimed(self.folder, self.config):
             self._train()
 
     def _train(self) -> None:
@@ -101,7 +91,7 @@ class Run:
             for step in range(first, self.schedule.steps):
                 began = time.perf_counter()
                 if step and self.ranks.first and self.schedule.joint_begins(step):
-                    save_state(self.folder, State(step, self.seconds, self.groups()), FORK)
+                    save_state(self.folder, self.state(step), FORK)
                 parts = self.step(step)
                 if not self.ranks.first:
                     continue
@@ -116,8 +106,7 @@ class Run:
 
     def _start_alike(self, first: int) -> int:
         """Make sure that all processes were told the same; then give them what the first has, and return its step."""
-        images = zlib.crc32(np.ascontiguousarray(self.split.train.images).data)
-        self.ranks.agree("their settings or images", to_toml(self.config), images)
+        self.ranks.agree("their settings or images", to_toml(self.config), self.split.digest)
         self.ranks.follow(tensor for group in self.groups().values() for tensor in group.values())
         return self.ranks.number(first)
 
@@ -159,8 +148,14 @@ class Run:
 
     def batch(self, step: int) -> Batch:
         """Return the images of one step, or this process's rows of them."""
+        task = self.config.loss.task_images if self.config.objective == "mt3" else 1
         chosen = batch_indices(len(self.images), self.config.batch, self.config.seed, step)
-        rows = self.ranks.rows(len(chosen), self.config.loss.task_images if self.config.objective == "mt3" else 1)
+        chosen = chosen[: len(chosen) // task * task]
+        if not len(chosen):
+            raise UsageError(
+                f"mt3 needs at least {task} training images, a task (loss.task_images), not {len(self.images)}."
+            )
+        rows = self.ranks.rows(len(chosen), task)
         own, size = chosen[rows].to(self.device), self.schedule.size(step)
         common = self.config.seed, step, size, rows, len(chosen), self.ranks.logsumexp
         return Batch(self.images[own], self.labels[own], *common)
@@ -209,7 +204,11 @@ class Run:
     def save(self, step: int, measured: dict[str, float] | None = None) -> None:
         """Write the model so far, then where the run stands: a kill between the two repeats some steps and loses nothing."""
         self.save_model(step, measured or {})
-        save_state(self.folder, State(step, self.seconds, self.groups()))
+        save_state(self.folder, self.state(step))
+
+    def state(self, step: int) -> State:
+        """Return where the run stands after so many steps."""
+        return State(step, self.seconds, self.groups(), self.split.digest)
 
     def groups(self) -> dict[str, dict[str, Tensor]]:
         """Return all tensors that change from step to step."""
@@ -244,6 +243,7 @@ class Run:
         if state is None:
             rewind_metrics(self.folder, 0)
             return 0
+        check_images(self.folder, state, self.split.digest)
         try:
             for group, tensors in self.groups().items():
                 for name, tensor in tensors.items():
@@ -272,21 +272,3 @@ def initial_network(config: TrainConfig) -> Network:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(config.seed, "weights"))
         return Network(config.model).train()
-
-
-def claim_folder(folder: Path, config: TrainConfig) -> None:
-    """Make ``folder`` this run's, or refuse if it holds a run with other settings."""
-    path = folder / "train.toml"
-    if path.exists():
-        # As settings, not as text: a file from before a setting existed has its default.
-        before = from_dict(TrainConfig, read_toml(path), where=str(path))
-        if replace(before, **{name: getattr(config, name) for name in ONLY_WATCHED}) != config:
-            raise UsageError(
-                f"{folder} holds a run with other settings (see {path}).\nUse another --out, or --resume to go on with those."
-            )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TtapsError(f"Cannot make the folder {folder}: {error.strerror}.") from error
-    if not path.exists():
-        write_text(path, to_toml(config))

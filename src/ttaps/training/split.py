@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+
+import numpy as np
 
 from ttaps.data import ImageSet, load_set, split_train
 from ttaps.errors import UsageError
@@ -25,6 +29,13 @@ class Split:
                 replace(images, images=images.images[part], labels=images.labels[part])
                 for part in split_train(len(images))
             )
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """Return a checksum of what is learnt: a run may not go on with other images."""
+        return "-".join(
+            f"{zlib.crc32(np.ascontiguousarray(part).data):08x}" for part in (self.train.images, self.train.labels)
         )
 
 

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ttaps.errors import CheckpointError
+from ttaps.errors import CheckpointError, UsageError
 from ttaps.files import cannot_write, write_bytes, write_text
 
 STATE = "resume.safetensors"
@@ -27,6 +27,8 @@ class State:
     seconds: float
     """Time spent on those steps, over all sittings."""
     groups: dict[str, dict[str, Tensor]]
+    images: str = ""
+    """Checksum of the images that were learnt from; older files have none."""
 
 
 def save_state(folder: Path, state: State, name: str = STATE) -> None:
@@ -36,7 +38,8 @@ def save_state(folder: Path, state: State, name: str = STATE) -> None:
         for group, named in state.groups.items()
         for name, t in named.items()
     }
-    write_bytes(folder / name, save(tensors, metadata={"step": str(state.step), "seconds": f"{state.seconds:.1f}"}))
+    noted = {"step": str(state.step), "seconds": f"{state.seconds:.1f}", "images": state.images}
+    write_bytes(folder / name, save(tensors, metadata=noted))
 
 
 def load_state(folder: Path, name: str = STATE) -> State | None:
@@ -54,7 +57,16 @@ def load_state(folder: Path, name: str = STATE) -> State | None:
                 groups.setdefault(group, {})[name] = file.get_tensor(key)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error}).\nDelete it to start this run again.") from error
-    return State(step, seconds, groups)
+    return State(step, seconds, groups, metadata.get("images", ""))
+
+
+def check_images(folder: Path, state: State, images: str) -> None:
+    """Refuse to go on with a state that was learnt from other images than those there are now."""
+    if state.images and state.images != images:
+        raise UsageError(
+            f"{folder} was trained on other images than those that the data holds now.\n"
+            "Bring those back, or train anew in another folder."
+        )
 
 
 def rewind_metrics(folder: Path, step: int) -> None:
