@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ttaps.data import build as builder
 from ttaps.data.build import build, build_from
 from ttaps.data.corruptions import corrupt_set
+from ttaps.data.record import Record
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError, TtapsError, UsageError
 from ttaps.files import alone
@@ -34,6 +35,21 @@ corrupt_set = builder.corrupt_set
 builder.corrupt_set = lambda *arguments: (time.sleep(0.2), corrupt_set(*arguments))[1]
 builder.CHUNK = 4
 builder.build_from(*clean(), Path(sys.argv[1]), corruptions=("fog", "contrast"), workers=1)
+"""
+
+
+KILLED_WITH_A_WORKER = """
+import os, signal, sys, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from ttaps.data.build import _start_worker
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_start_worker)
+    worker = pool.submit(os.getpid).result()
+    Path(sys.argv[1]).write_text(str(worker))
+    pool.submit(time.sleep, 60)
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -88,13 +104,13 @@ def test_killed_and_started_again_gives_the_same_bytes(
     folder = tmp_path / "CIFAR-10-C"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     process = subprocess.Popen([sys.executable, "-c", SLOW_BUILD, str(folder)], env=environment)
-    while len(list(folder.glob(".build/fog/*.npy"))) < 3:
+    while len(list(folder.glob(".build/*/fog/*.npy"))) < 3:
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     (folder / ".fog.npy.1.part").write_bytes(b"half a file")  # as a kill while the file is written leaves it
-    kept = len(list(folder.glob(".build/fog/*.npy")))
+    kept = len(list(folder.glob(".build/*/fog/*.npy")))
     calls: list[str] = []
 
     def count(images: Any, name: str, *rest: Any) -> Any:
@@ -107,6 +123,28 @@ def test_killed_and_started_again_gives_the_same_bytes(
     assert content(folder) == content(whole)
     assert calls.count("fog") == 15 - kept
     assert calls.count("contrast") == 15
+
+
+def test_what_a_build_with_another_seed_left_is_not_used(whole: Path, tmp_path: Path) -> None:
+    left = tmp_path / "new" / ".build" / Record.open(tmp_path / "other", 0, *clean()).origin / "fog" / "1-00000.npy"
+    left.parent.mkdir(parents=True)
+    np.save(left, np.zeros((10, 32, 32, 3), np.uint8))
+    build_from(*clean(), tmp_path / "new", seed=1, corruptions=["fog"], workers=1)
+    expected = np.concatenate([corrupt_set(clean()[0], "fog", severity, seed=1) for severity in range(1, 6)])
+    assert np.array_equal(np.load(tmp_path / "new" / "fog.npy"), expected)
+    assert sorted(content(tmp_path / "new")) == ["build.json", "fog.npy", "labels.npy"]
+
+
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", KILLED_WITH_A_WORKER, str(tmp_path / "worker")])
+    assert process.wait() == -9
+    worker = int((tmp_path / "worker").read_text())
+    for _ in range(500):
+        if not Path(f"/proc/{worker}").exists() or "Z (" in Path(f"/proc/{worker}/status").read_text():
+            return
+        time.sleep(0.02)
+    os.kill(worker, signal.SIGKILL)
+    pytest.fail("the worker went on")
 
 
 def test_a_finished_build_does_nothing(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:

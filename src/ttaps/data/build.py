@@ -14,8 +14,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import numpy.typing as npt
@@ -108,7 +109,9 @@ def _build_missing(
         )
         for corruption in missing:
             progress.update(task, note=corruption)
-            scratch = folder / ".build" / corruption
+            scratch = (
+                folder / ".build" / record.origin / corruption
+            )  # what a killed build of another seed left is not ours
             chunks = _chunks(images, corruption, seed, scratch)
             for count in calculate(chunks):
                 progress.advance(task, count)
@@ -132,7 +135,7 @@ def _pool(workers: int) -> Iterator[Callable[[list[Chunk]], Iterable[int]]]:
     if workers == 1:
         yield lambda chunks: (chunk.calculate() for chunk in chunks)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker) as pool:
 
         def calculate(chunks: list[Chunk]) -> Iterator[int]:
             futures = [pool.submit(chunk.calculate) for chunk in chunks]
@@ -149,9 +152,16 @@ def _pool(workers: int) -> Iterator[Callable[[list[Chunk]], Iterable[int]]]:
             pool.shutdown(cancel_futures=True)
 
 
-def _one_thread() -> None:
-    """Let every process use one core: there are as many processes as cores."""
+def _start_worker() -> None:
+    """Let every process use one core, as there are as many processes as cores, and end when the one that started it is killed."""
     need("cv2").setNumThreads(1)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def _sweep(folder: Path) -> None:

@@ -48,6 +48,11 @@ class Record:
         record._write()
         return record
 
+    @property
+    def origin(self) -> str:
+        """A name for what the files are a function of."""
+        return f"{self.content['seed']}-{self.content['source_md5'][:8]}"
+
     def done(self, file: str) -> bool:
         """Say whether a file is finished and still there."""
         return file in self.content["files"] and (self.folder / file).exists()
