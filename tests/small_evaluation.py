@@ -1,6 +1,6 @@
 """An evaluation made small: an untrained network, random pictures and a method of two steps.
 
-As a program it is the process that gets killed: ``python small_evaluation.py FOLDER [I/N]`` evaluates into FOLDER, slowly.
+As a program, ``python small_evaluation.py FOLDER [GROUPS]`` evaluates into FOLDER, slowly, and waits to be killed after so many groups.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from ttaps.adaptation import Source, Ttaps
 from ttaps.errors import TtapsError
-from ttaps.evaluate import Benchmark, Item, Row, Shard, Store, evaluate
+from ttaps.evaluate import Benchmark, Item, Row, Store, evaluate
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import Model, fingerprint
 
@@ -65,18 +66,18 @@ def stored(folder: Path) -> int:
         return 0
 
 
-def main(folder: str, shard: str = "1/1") -> None:
-    """Evaluate with a rest after every group, so that there is time to be killed."""
+def main(folder: str, groups: str = "1000") -> None:
+    """Evaluate with a rest after every group, and a long one after the last that is wanted."""
     torch.set_num_threads(1)
+    rests = chain(repeat(0.05, int(groups) - 1), repeat(300.0))
     evaluate(
         small_model(),
         small_benchmark(),
         METHODS,
         (0, 1),
         folder=Path(folder),
-        shard=Shard.parse(shard),
         group=GROUP,
-        watch=lambda experiment, rows: time.sleep(0.05),
+        watch=lambda experiment, rows: time.sleep(next(rests)),
     )
 
 

@@ -183,6 +183,17 @@ def test_evaluate_prints_a_table_per_method(model: str, tmp_path: Path, capsys: 
     assert (out / FILE).exists()
 
 
+def test_the_table_is_of_what_was_asked(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["evaluate", model, "--methods", "source", "--out", str(tmp_path), "--json"]
+    printed(capsys, *common, "--corruptions", "fog", "--limit", "5")
+    found = printed(capsys, *common, "--corruptions", "fog,snow", "--limit", "3")
+    (table,) = found["tables"]
+    assert (found["asked"], found["stored"], table["average"]["n"]) == (6, 6, 6)
+    assert [(line["corruption"], line["n"]) for line in table["lines"]] == [("fog", 3), ("snow", 3)]
+    (table,) = printed(capsys, *common, "--corruptions", "fog", "--limit", "5")["tables"]
+    assert [(line["corruption"], line["n"]) for line in table["lines"]] == [("fog", 5)]
+
+
 def test_evaluate_goes_on_and_shards_add_up(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["evaluate", model, "--corruptions", "fog,snow", "--limit", "3", *FAST, "--seeds", "0,1", "--json"]
     whole = printed(capsys, *command, "--out", str(tmp_path / "whole"))

@@ -78,7 +78,7 @@ def test_a_terminal_shows_a_table_until_the_run_ends(monkeypatch: pytest.MonkeyP
     assert "12/36" in lines[0]
     assert [line.rstrip() for line in lines[1:]] == [
         "average so far         n  before  after        95 % change             95 %",
-        "source                 8    87.5   87.5   50.5-98.0",
+        "source                 8    87.5   87.5   31.6-99.1",
         "ttaps fast             4    75.0  100.0  51.0-100.0  +25.0   -38.3 to +71.7",
     ]
     assert "12/36" in file.getvalue().splitlines()[-2]  # the last one brings the cursor back

@@ -14,7 +14,7 @@ import pytest
 from small_results import FOG_SNOW, Traces, accuracy, before, fill, only_table
 from ttaps.errors import TtapsError
 from ttaps.evaluate import Store, compare, merge, summarise
-from ttaps.evaluate.statistics import wilson
+from ttaps.evaluate.statistics import Z95, student, wilson
 from ttaps.evaluate.summary import AVERAGE, Line
 from ttaps.report.figures import draw_all
 from ttaps.report.formats import comma_separated, latex, markdown, tex
@@ -84,8 +84,9 @@ def test_the_same_twice_is_not_twice_the_evidence(tmp_path: Path) -> None:
         assert b.difference.p == a.difference.p
         assert b.difference.points == pytest.approx(a.difference.points)
         assert (b.n, b.difference.fixed) == (2 * a.n, 2 * a.difference.fixed)
-        if row != AVERAGE:  # the spread around their own mean is that of one picture fewer
-            low, high = wilson(0.09 * b.after.percent, 9)
+        if row != AVERAGE:  # the spread around their own mean is that of one picture fewer, and is itself estimated
+            pictures = 9 * (Z95 / student(9)) ** 2
+            low, high = wilson(pictures * b.after.percent / 100, pictures)
             assert (b.after.low, b.after.high) == pytest.approx((100 * low, 100 * high))
         assert two[row].std == 0
 

@@ -7,7 +7,7 @@ from math import comb, isclose, sqrt
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t
 
 from ttaps.evaluate.statistics import (
     Z95,
@@ -16,6 +16,7 @@ from ttaps.evaluate.statistics import (
     mcnemar,
     mean_std,
     paired_difference,
+    student,
     wilson,
 )
 
@@ -24,6 +25,11 @@ from ttaps.evaluate.statistics import (
 def test_wilson_is_scipys(right: int, n: int) -> None:
     reference = binomtest(right, n).proportion_ci(method="wilson")
     assert wilson(right, n) == pytest.approx((reference.low, reference.high), abs=1e-12)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 14, 99, 299, 1000, 1001, 9_999])
+def test_student_is_scipys(freedom: int) -> None:
+    assert student(freedom) == pytest.approx(t.ppf(0.975, freedom), rel=2e-6)
 
 
 def test_wilson_knows_nothing_of_no_images() -> None:

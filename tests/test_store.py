@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Timer
 
 import pytest
 
@@ -49,6 +50,18 @@ def test_any_change_is_another_experiment(tmp_path: Path, change: str) -> None:
         store.add(one, [row()])
         assert list(store.rows(two)) == []
         assert store.experiments() == {one: FIRST, two: other}
+
+
+def test_a_new_store_waits_for_whoever_is_making_it(tmp_path: Path) -> None:
+    """Switching the log on needs the file alone, and sqlite does not wait for that by itself."""
+    with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TtapsError, match=r"no results in .* yet"):
+            Store(tmp_path, write=False)
+        leaving = Timer(0.2, other.execute, ["ROLLBACK"])
+        leaving.start()
+        Store(tmp_path).close()
+        leaving.join()
 
 
 def test_a_new_store_may_be_opened_by_many_at_once(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -122,8 +122,9 @@ def print_results(
 ) -> None:
     """Print what the rows of experiments say, and how many of those that the plan asks for are there."""
     with Store(folder, write=False) as store:
-        summaries = [summarise(store, number) for number in experiments if store.count([number])]
-        here, asked = stored(store, experiments, plan), len(plan) * len(experiments)
+        counts = {number: stored(store, [number], plan) for number in experiments}
+        summaries = [summarise(store, number, plan) for number, count in counts.items() if count]
+        here, asked = sum(counts.values()), len(plan) * len(experiments)
     if as_json:
         tables = json.loads(to_json(summaries))
         print_json({"asked": asked, "stored": here, "seconds": spent.parts(), "tables": tables})
@@ -167,8 +168,10 @@ def show(summaries: Sequence[Summary], seeds: int) -> list[str]:
     """Write a table for each experiment, and the average over seeds where there are several."""
     parts = [f"{heading(summary)}\n{accuracy_table(summary)}" for summary in summaries]
     if seeds > 1:
-        groups = [summaries[start : start + seeds] for start in range(0, len(summaries), seeds)]
-        parts += [over_seeds_line(group) for group in groups]
+        groups: dict[Experiment, list[Summary]] = {}
+        for summary in summaries:
+            groups.setdefault(replace(summary.experiments[0], seed=0), []).append(summary)
+        parts += [over_seeds_line(group) for group in groups.values()]
     return parts
 
 

@@ -61,12 +61,12 @@ class Benchmark:
             raise UsageError(
                 f"{self.name} has images of shape {shape}, model '{model.name}' wants (3, {size}, {size})."
             )
+        if set(self.classes) <= set(model.classes):  # by name, in whatever order; some may be missing
+            places = np.array([model.classes.index(name) for name in self.classes], dtype=np.int64)
+            return dataclasses.replace(self, classes=model.classes, labels=places[self.labels])
         if self.classes == _numbers(len(self.classes)) and len(self.classes) <= len(model.classes):
             return dataclasses.replace(self, classes=model.classes)  # labels without names are the model's numbers
-        if sorted(self.classes) != sorted(model.classes):
-            raise UsageError(_mismatch(self, model))
-        places = np.array([model.classes.index(name) for name in self.classes], dtype=np.int64)
-        return dataclasses.replace(self, classes=model.classes, labels=places[self.labels])
+        raise UsageError(_mismatch(self, model))
 
 
 def open_benchmark(
@@ -185,8 +185,8 @@ def _numbers(count: int) -> tuple[str, ...]:
 
 def _mismatch(data: Benchmark, model: Model) -> str:
     """Say how classes differ, with an example."""
-    strange = [name for name in data.classes if name not in model.classes] or ["no new one"]
+    strange = next(name for name in data.classes if name not in model.classes)
     return (
-        f"{data.name} has {len(data.classes)} classes ('{strange[0]}', ...), model '{model.name}' knows {len(model.classes)} "
-        f"('{model.classes[0]}', ...).\nEvaluate on data with the same classes as the model's."
+        f"{data.name} has {len(data.classes)} classes ('{strange}', ...), model '{model.name}' knows {len(model.classes)} "
+        f"('{model.classes[0]}', ...).\nEvaluate on data with the same classes as the model's, or some of them."
     )

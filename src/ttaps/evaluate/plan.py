@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -91,6 +91,13 @@ class Plan:
         for row, image in enumerate(fair_order(self.labels)[: self._rows]):
             grid[self._columns(row), image] = True
         return grid
+
+    def asks_for(self) -> Callable[[str, int, int], bool]:
+        """Return a function that says whether an image under a corruption at a severity is in the plan, in this shard or another."""
+        places = set(self.places)
+        pictures = np.zeros(len(self.labels), dtype=bool)
+        pictures[fair_order(self.labels)[: self._rows]] = True
+        return lambda corruption, severity, image: (corruption, severity) in places and bool(pictures[image])
 
     @property
     def _rows(self) -> int:

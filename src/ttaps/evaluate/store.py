@@ -211,7 +211,9 @@ class Store:
     def _prepare(self, write: bool) -> None:
         """Check what the file is; make the tables if it is new."""
         self._connection.execute(f"PRAGMA query_only = {not write}")
-        if write and self._number("schema_version") == 0:
+        if self._number("schema_version") == 0:
+            if not write:
+                raise TtapsError(f"There are no results in {self.path.parent} yet.\nMake some with: ttaps evaluate")
             self._keep_log()
             with self._transaction():
                 if self._number("schema_version") == 0:  # another process may have been faster

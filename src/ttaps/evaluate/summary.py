@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 
 from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttaps.errors import UsageError
+from ttaps.evaluate.plan import Plan
 from ttaps.evaluate.statistics import (
+    Z95,
     average_difference,
     clustered_error,
     mcnemar,
     mean_std,
     paired_difference,
+    student,
     wilson,
 )
 from ttaps.evaluate.store import Experiment, Outcome, Store
@@ -92,9 +95,13 @@ class SeedLine:
     seeds: int
 
 
-def summarise(store: Store, number: int) -> Summary:
-    """Compare an experiment's predictions after the last step with those before adaptation."""
-    return _table((store.experiments()[number],), store.outcomes(number))
+def summarise(store: Store, number: int, plan: Plan | None = None) -> Summary:
+    """Compare an experiment's predictions after the last step with those before adaptation, on all its images or those of a plan."""
+    outcomes = store.outcomes(number)
+    if plan:
+        asked = plan.asks_for()
+        outcomes = (outcome for outcome in outcomes if asked(*outcome[:3]))
+    return _table((store.experiments()[number],), outcomes)
 
 
 def compare(store: Store, first: int, second: int) -> Summary:
@@ -177,11 +184,16 @@ def _accuracy(right: int, n: int) -> Accuracy:
 
 
 def _average_accuracy(pairs: Pairs, right: NDArray[np.bool_]) -> Accuracy:
-    """Wilson's interval for as many independent images as would have the spread that was found between pictures."""
+    """Wilson's interval for as many independent images as would have the spread that was found between pictures.
+
+    Those are no more than there are, and fewer where the spread of few pictures is not well known (Korn and Graubard, 1998).
+    """
     means = np.bincount(pairs["place"], right) / np.bincount(pairs["place"])
     share = float(means.mean())
     error = clustered_error(_by_picture(pairs, right - means[pairs["place"]]).tolist())
-    n = share * (1 - share) / error**2 if error else len(np.unique(pairs["image"]))
+    n: float = len(np.unique(pairs["image"]))
+    if error:
+        n = min(share * (1 - share) / error**2, len(pairs)) * (Z95 / student(int(n) - 1)) ** 2
     low, high = wilson(share * n, n)
     return Accuracy(100 * share, 100 * low, 100 * high)
 

@@ -15,18 +15,18 @@ STORED, BEFORE, AFTER = 1, 2, 4
 
 
 class Tally:
-    """The outcomes of one experiment's images, of those under the corruptions and severities of a plan."""
+    """The outcomes of one experiment's images, of those that a plan asks for."""
 
     def __init__(self, plan: Plan) -> None:
+        self._asked = plan.asks_for()
         self._columns = {place: column for column, place in enumerate(plan.places)}
         self._bits = np.zeros((len(self._columns), len(plan.labels)), dtype=np.uint8)
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Take note of stored images; those under corruptions that are not asked for today do not count."""
+        """Take note of stored images; those that are not asked for today do not count."""
         for corruption, severity, image, before, after in outcomes:
-            column = self._columns.get((corruption, severity))
-            if column is not None:
-                self._bits[column, image] = STORED | BEFORE * before | AFTER * after
+            if self._asked(corruption, severity, image):
+                self._bits[self._columns[corruption, severity], image] = STORED | BEFORE * before | AFTER * after
 
     def has(self, item: Item) -> bool:
         """Say whether an image's result is stored."""
