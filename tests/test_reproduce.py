@@ -21,6 +21,7 @@ from ttaps.model.checkpoint import load_model
 from ttaps.progress import Bar
 from ttaps.reproduce import estimate, work
 from ttaps.reproduce.grid import Grid, Job, read_grid
+from ttaps.reproduce.sets import open_sets
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import Run
 from ttaps.training.parallel import Ranks
@@ -142,6 +143,11 @@ def test_smoke_stopped_and_started_again(
     monkeypatch.setattr(estimate, "seconds_per_image", lambda config, method, pictures: 60.0)
     assert main([*command, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-3].split() == ["sum", "0", "0.0", "seconds", "0", "0.0", "seconds"]
+    grid, jobs = read_grid(find_preset("reproduce/smoke"), find_preset)
+    other = [replace(job, methods=("average",)) for job in jobs]
+    (sets, *_) = open_sets(grid, jobs, None)
+    assert estimate.rows_made(tmp_path, jobs[0], sets.evaluated, grid.plan(sets.evaluated)) == 6 * len(jobs[0].methods)
+    assert estimate.rows_made(tmp_path, other[0], sets.evaluated, grid.plan(sets.evaluated)) == 0
     assert main([*command[:3], str(tmp_path / "new"), "--dry-run"]) == 0
     plan = capsys.readouterr().out
     assert plan.splitlines()[-3].split() == ["sum", "48", "2.0", "days", "60", "60", "minutes"]

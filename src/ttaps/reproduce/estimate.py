@@ -11,12 +11,15 @@ from time import perf_counter
 from torch import Tensor
 
 from ttaps.adaptation.choice import written_method
-from ttaps.evaluate import Store
+from ttaps.evaluate import Benchmark, Plan, Store
+from ttaps.evaluate.run import describe
 from ttaps.evaluate.store import FILE
+from ttaps.evaluate.tally import stored
 from ttaps.model import ModelConfig
+from ttaps.model.checkpoint import load_model
 from ttaps.reproduce.grid import Grid, Job
 from ttaps.reproduce.sets import Sets
-from ttaps.reproduce.work import MODELS, RESULTS
+from ttaps.reproduce.work import MODELS, RESULTS, methods_of
 from ttaps.training.batch import epoch_steps
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import Run, initial_network
@@ -58,7 +61,8 @@ def estimate(grid: Grid, jobs: Sequence[Job], pictures: Sequence[Sets], out: Pat
             if (kind.model, method) not in adapting:
                 adapting[kind.model, method] = seconds_per_image(kind, method, few)
         steps, seconds = training[kind]
-        todo, rows = steps_left(out, job, steps), rows_left(out, job, len(plan))
+        todo = steps_left(out, job, steps)
+        rows = len(plan) * len(job.methods) - (0 if todo else rows_made(out, job, sets.evaluated, plan))
         per_row = sum(adapting[kind.model, method] for method in job.methods) / len(job.methods)
         yield Estimate(job, todo, seconds * todo / steps, rows, per_row * rows)
 
@@ -89,13 +93,14 @@ def steps_left(out: Path, job: Job, steps: int) -> int:
     return steps - (state.step if state else 0)
 
 
-def rows_left(out: Path, job: Job, images: int) -> int:
-    """Return how many results of a job are still to make."""
+def rows_made(out: Path, job: Job, data: Benchmark, plan: Plan) -> int:
+    """Return how many results of a plan a trained model has already."""
     if not (out / RESULTS / FILE).exists():
-        return images * len(job.methods)
+        return 0
+    model = load_model(out / MODELS / job.name)
+    asked = [describe(model, data, method, job.train.seed) for method in methods_of(job)]
     with Store(out / RESULTS, write=False) as store:
-        own = [number for number, experiment in store.experiments().items() if experiment.model == job.name]
-        return max(0, images * len(job.methods) - store.count(own))
+        return stored(store, [number for number, found in store.experiments().items() if found in asked], plan)
 
 
 def _fastest(run: Run, step: int) -> float:
