@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -117,6 +118,22 @@ def test_number_of_threads_changes_nothing(network: Network, images: Tensor) -> 
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(one, three)
+
+
+def test_threads_that_adapt_at_once_leave_torch_and_the_network_as_they_were(network: Network, images: Tensor) -> None:
+    alone, threads = QUICK.adapt(network, images, range(5)), torch.get_num_threads()
+    torch.set_num_threads(3)
+    network.train()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: QUICK.adapt(network, images, range(5)), range(8)))
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 3
+        assert network.training
+    finally:
+        torch.set_num_threads(threads)
+        network.eval()
+    assert all(torch.equal(one, alone) for one in found)
 
 
 def test_network_is_bitwise_unchanged(network: Network, images: Tensor) -> None:

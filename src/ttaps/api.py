@@ -18,8 +18,9 @@ from ttaps.data.images import fit, read_image
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.keys import key
 from ttaps.model import Network, to_unit
-from ttaps.model.checkpoint import Model, load_model
+from ttaps.model.checkpoint import CONFIG, Model, load_model
 from ttaps.model.network import Normalise
+from ttaps.progress import say
 
 ImageLike = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
 MeanStd = tuple[Sequence[float], Sequence[float]]
@@ -48,6 +49,8 @@ def folder_of(model: str | Path) -> Path:
     """Return where a model is, by its name or the path of its folder."""
     inside = known_models()
     found = inside.get(str(model), Path(model))
+    if found != Path(model) and (Path(model) / CONFIG).exists() and not found.samefile(model):
+        say(f"'{model}' is the model of that name that comes with ttaps; the one in the folder here is ./{model}.")
     if not found.exists():
         raise CheckpointError(f"There is no model '{model}': no such folder{nearest(str(model), inside)}.")
     return found

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -81,13 +83,26 @@ def side_by_side(function: Callable[[int], Tensor], count: int, in_turn: bool = 
     many threads there are. Waiting is what makes two threads on one image many times slower on a busy machine (docs/log.md).
     ``in_turn`` runs them one after the other, for methods that keep something from image to image.
     """
-    threads = torch.get_num_threads()
-    workers = 1 if in_turn else min(count, threads)
-    try:
+    with _one_thread_each() as threads:
+        workers = 1 if in_turn else min(count, threads)
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(function, range(count)))
+
+
+_threads: list[int] = []  # as they were, once for everybody who is at work
+_guard = Lock()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[int]:
+    """Yield how many threads torch had before anybody was at work. Workers also set the default of threads to come; that is set back."""
+    with _guard:
+        _threads.append(_threads[0] if _threads else torch.get_num_threads())
+    try:
+        yield _threads[0]
     finally:
-        torch.set_num_threads(threads)  # workers also set the default of threads to come
+        with _guard:
+            torch.set_num_threads(_threads.pop())
 
 
 def in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, chunk: int) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from ttaps import __version__
@@ -128,9 +128,9 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _fill(network: Network, path: Path) -> None:
     """Load weights and say exactly which do not fit."""
     try:
-        weights = load_file(path)
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt") as file:  # once: a run that trains may replace the file meanwhile
             noted = (file.metadata() or {}).get("fingerprint")
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing: the folder holds no finished checkpoint yet.") from None
     except (SafetensorError, OSError, ValueError) as error:

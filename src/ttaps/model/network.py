@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
@@ -119,16 +120,27 @@ def as_network(module: nn.Module) -> Network:
     return module
 
 
+_evaluated: dict[nn.Module, tuple[int, list[tuple[nn.Module, bool]]]] = {}  # by how many threads, and the modes before
+_guard = Lock()
+
+
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode, and each of its layers back into the mode it was in."""
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
+    """Put a network into evaluation mode, and each of its layers back into the mode it was in when the last thread is done with it."""
+    with _guard:
+        users, modes = _evaluated.get(network) or (0, [(module, module.training) for module in network.modules()])
+        _evaluated[network] = users + 1, modes
+        network.eval()
     try:
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        with _guard:
+            users, modes = _evaluated.pop(network)
+            if users > 1:
+                _evaluated[network] = users - 1, modes
+            else:
+                for module, training in modes:
+                    module.training = training
 
 
 def to_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
