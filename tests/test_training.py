@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -33,6 +35,7 @@ from ttaps.training.optimiser import Average, Optimiser, newton_schulz, orthogon
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
 from ttaps.training.state import load_state, rewind_metrics
+from ttaps.training.stop import asked_to_stop
 from ttaps.training.validation import accuracy
 from ttaps.views import CropViews, SwavViews
 
@@ -401,6 +404,36 @@ def test_a_joint_loss_that_never_begins_is_told(
 def test_other_settings_are_refused(finished: Path, textures: ImageSet, pictures: Path) -> None:
     with pytest.raises(UsageError, match=r"holds a run with other settings .*\nUse another --out"):
         Run(replace(SHORT, seed=1), finished, split_of(textures, pictures)).train()
+
+
+def test_asked_to_stop_it_saves_the_step_and_goes_on_from_there(
+    finished: Path, textures: ImageSet, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C and a scheduler's SIGTERM wait for the end of the step, and cost none; a second one does not wait."""
+    patient, folder, step = replace(SHORT, checkpoint_minutes=1000.0), tmp_path / "run", Run.step
+    before = signal.getsignal(signal.SIGTERM)
+    for number, name in ((9, signal.SIGINT), (21, signal.SIGTERM)):
+
+        def stopping(run: Run, at: int, number: int = number, name: int = name) -> dict[str, torch.Tensor]:
+            if at == number:
+                os.kill(os.getpid(), name)
+            return step(run, at)
+
+        monkeypatch.setattr(Run, "step", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            Run(patient, folder, split_of(textures, pictures)).train()
+        state = load_state(folder)
+        assert state
+        assert state.step == number + 1
+        assert signal.getsignal(signal.SIGTERM) == before
+    monkeypatch.setattr(Run, "step", step)
+    Run(patient, folder, split_of(textures, pictures)).train()
+    assert (folder / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
+    with asked_to_stop() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_other_images_are_refused(finished: Path, textures: ImageSet, pictures: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
+
+import tyro
 
 from ttaps.cli.options import NO_PREFIX, find_preset, parse, peek, pick_device, use_threads
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import UsageError
+from ttaps.progress import say
 from ttaps.training.config import TrainConfig
 
 
@@ -49,7 +52,7 @@ def run(arguments: list[str]) -> None:
     if preset:
         path = find_preset(preset)
         base = from_dict(TrainConfig, read_toml(path), where=str(path), base=base)
-    options = parse(Train, "train", arguments, Train(out=Path(out), settings=base) if out else None)
+    options = parse(Train, "train", arguments, Train(out=Path(out) if out else tyro.MISSING, settings=base))
 
     from ttaps.data import data_root
     from ttaps.training.branch import branch
@@ -58,11 +61,16 @@ def run(arguments: list[str]) -> None:
     from ttaps.training.split import training_images
 
     use_threads(options.threads)
-    split = training_images(options.settings.data, data_root(options.data_root), options.settings.model)
+    settings, told = options.settings, peek(arguments, "--model.classes") is not None
+    split = training_images(settings.data, data_root(options.data_root), settings.model, any_classes=not told)
+    classes = len(split.train.classes)
+    if classes != settings.model.classes:
+        say(f"{settings.data} has {classes} classes, and so has the network.")
+        settings = replace(settings, model=replace(settings.model, classes=classes))
     device = pick_device(options.device)
     with together(device) as ranks:
         if options.branch and ranks.first:
-            branch(options.branch, options.settings, options.out, split)
-        Run(options.settings, options.out, split, device, ranks).train()
+            branch(options.branch, settings, options.out, split)
+        Run(settings, options.out, split, device, ranks).train()
     if ranks.first:
         print(options.out)

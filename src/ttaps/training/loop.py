@@ -28,6 +28,7 @@ from ttaps.training.parallel import Ranks
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
 from ttaps.training.state import FORK, State, check_images, load_state, log_metrics, rewind_metrics, save_state
+from ttaps.training.stop import asked_to_stop
 from ttaps.training.validation import accuracy
 
 LOG_EVERY = 25  # steps between rows of metrics.jsonl
@@ -86,7 +87,7 @@ class Run:
                 f"{self.config.epochs:g}: only the cross-entropy is trained.\nFor more set --loss.joint-from, and --optimiser.hold too."
             )
         saved = time.perf_counter()
-        with bar() as progress:
+        with bar() as progress, asked_to_stop(self.ranks.size == 1) as stop:
             task = progress.add_task(f"{self.config.objective}", total=self.schedule.steps, completed=first, note="")
             for step in range(first, self.schedule.steps):
                 began = time.perf_counter()
@@ -97,10 +98,12 @@ class Run:
                     continue
                 self.watch(step, parts, progress, task, time.perf_counter() - began)
                 self.seconds += time.perf_counter() - began
-                due = time.perf_counter() - saved > 60 * self.config.checkpoint_minutes
+                due = stop() or time.perf_counter() - saved > 60 * self.config.checkpoint_minutes
                 if due and step + 1 < self.schedule.steps:  # a state with all steps done says that the run is finished
                     self.save(step + 1)
                     saved = time.perf_counter()
+                    if stop():
+                        raise KeyboardInterrupt
         if self.ranks.first:
             self.finish()
 
