@@ -6,8 +6,10 @@ import copy
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 import ttaps
@@ -251,6 +253,40 @@ def test_wrong_settings_are_refused(settings: dict[str, object], words: str) -> 
         make_method("ttaps", settings)
 
 
+def test_arrays_are_understood_as_pictures_are_read(network: Network, images: Tensor) -> None:
+    model, size = Model(network, CLASSES), images.shape[-1]
+    first = ttaps.adapt(model, images[0], "source").trace
+    picture = images[0].permute(1, 2, 0).numpy()
+    assert torch.equal(ttaps.adapt(model, picture, "source").trace, first)
+    assert torch.equal(ttaps.adapt(model, images.permute(0, 2, 3, 1), "source")[0].trace, first)
+    assert (ttaps.adapt(model, picture / 255, "source").trace - first).abs().max() < 1e-6
+    for larger in (
+        picture.repeat(3, 0).repeat(2, 1),
+        picture.repeat(2, 0)[..., 0],
+    ):  # cropped and resized, as a file is
+        as_file = ttaps.adapt(model, Image.fromarray(larger), "source")
+        assert torch.equal(ttaps.adapt(model, larger, "source").trace, as_file.trace)
+    for wrong, words in (
+        (picture.astype(np.float32), f"float32 from {picture.min()} to {picture.max()}"),
+        (np.zeros((size, size, 5), np.uint8), rf"not \({size}, {size}, 5\) as uint8"),
+        (np.zeros((9, 9, 3)), "any size as uint8"),
+        (None, "not NoneType"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            ttaps.adapt(model, wrong, "source")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"ttaps\.load returns"):
+        ttaps.adapt("cifar10", picture)  # type: ignore[arg-type]
+
+
+def test_what_a_method_is_called_is_no_setting() -> None:
+    with pytest.raises(UsageError, match="unknown key 'name'"):
+        make_method("ttaps", {"name": "mine"})
+
+
+def test_the_package_shows_what_it_has() -> None:
+    assert {"adapt", "load"} <= set(dir(ttaps))
+
+
 def test_python_interface(network: Network, images: Tensor) -> None:
     model = Model(network, CLASSES)
     one = ttaps.adapt(model, images[0], steps=2, copies=2)
@@ -260,6 +296,7 @@ def test_python_interface(network: Network, images: Tensor) -> None:
     many = ttaps.adapt(model, images, steps=2, copies=2)
     assert many.labels[0] == one.label
     assert torch.equal(next(iter(many)).trace, one.trace)
+    assert [many[0].label, many[-1].label] == [many.labels[0], many.labels[-1]]
     floats = ttaps.adapt(model, images[0].float() / 255, steps=0)
     assert (floats.probabilities - one.source).abs().max() < 1e-6
     mixed = ttaps.adapt(model, [images[0], images[1].float() / 255], steps=2, copies=2)

@@ -133,6 +133,16 @@ def test_a_text_file_for_a_picture(refused: Refused, model: Path, tmp_path: Path
     assert "is not an image that Pillow can read" in refused("adapt", model, path)
 
 
+def test_a_bad_picture_among_good_ones(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = (write_picture(tmp_path / f"{name}.png") for name in ("good", "bad"))
+    cut(bad)
+    assert main(["adapt", str(model), str(bad), str(good), "none.png", "--method", "source", "--json"]) == 1
+    said = capsys.readouterr()
+    assert [row["image"] for row in json.loads(said.out)] == [str(good)]
+    assert f"{bad} is damaged" in said.err
+    assert "There is no file none.png." in said.err
+
+
 def test_a_truncated_picture(refused: Refused, model: Path, picture: Path) -> None:
     cut(picture)
     assert "damaged or truncated" in refused("adapt", model, picture)

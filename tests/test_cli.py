@@ -183,6 +183,25 @@ def test_evaluate_prints_a_table_per_method(model: str, tmp_path: Path, capsys: 
     assert (out / FILE).exists()
 
 
+def test_your_own_pictures_decide_how_many_classes_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("cat", "dog", "owl"):
+        for number in range(4):
+            (tmp_path / "own" / name).mkdir(parents=True, exist_ok=True)
+            write_picture(tmp_path / "own" / name / f"{number}.png", 8 + number, 8)
+    small = ["--model.image-size", "8", "--model.width", "4", "--model.groups", "4", "--model.prototypes", "10"]
+    command = ["train", "--config", "smoke", "--data", str(tmp_path / "own"), "--out", str(tmp_path / "run"), *small]
+    command += ["--epochs", "1", "--batch", "4", "--sizes", "8", "--size-until", "1", "--objective", "baseline"]
+    assert main(command) == 0
+    assert "has 3 classes, and so has the network" in capsys.readouterr().err
+    assert main(command) == 0
+    assert "already trained" in capsys.readouterr().err
+    asked = ["evaluate", str(tmp_path / "run"), "--data", str(tmp_path / "own"), "--methods", "source"]
+    assert main([*asked, "--out", str(tmp_path / "results")]) == 0
+    assert "has learnt from four fifths of these images" in capsys.readouterr().err
+
+
 def test_the_table_is_of_what_was_asked(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["evaluate", model, "--methods", "source", "--out", str(tmp_path), "--json"]
     printed(capsys, *common, "--corruptions", "fog", "--limit", "5")

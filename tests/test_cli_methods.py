@@ -10,7 +10,7 @@ import pytest
 from other_nets import some_images
 from small_model import write_model
 from small_training import TINY
-from ttaps.adaptation import METHODS, Memo
+from ttaps.adaptation import METHODS, Memo, make_method
 from ttaps.bench.costs import SOURCES, cost, fitting
 from ttaps.cli import main
 
@@ -32,13 +32,15 @@ def test_cost_grows_with_the_steps() -> None:
 def test_table_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods", "--no-cost"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[2:]] == list(METHODS)
-    assert len({len(line) for line in lines}) == 1
+    assert [line.split()[0] for line in lines[2:-2]] == list(METHODS)
+    assert len({len(line) for line in lines[:-2]}) == 1
+    assert lines[-1] == "named settings: average:tuned, ttaps:paper, ttaps:reference, ttaps:fast, ttaps:tuned"
     assert main(["methods", "--no-cost", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["ttaps"]["trained_by"] == ["jt", "jt+ent"]
     assert (rows["memo"]["steps"], rows["memo"]["lr"], rows["memo"]["cost"]) == (1, 0.005, None)
     assert rows["source"]["trained_by"] == ["any"]
+    assert all(make_method(f"{name}:{named}") for name, row in rows.items() for named in row["settings"])
 
 
 def test_costs_are_in_the_table(

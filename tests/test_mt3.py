@@ -129,7 +129,7 @@ def test_few_images_are_cut_to_whole_tasks(textures: ImageSet, images: int, used
 def test_less_than_a_task_is_refused(textures: ImageSet) -> None:
     few = replace(textures, images=textures.images[:7], labels=textures.labels[:7])
     config = TrainConfig(objective="mt3", batch=64, model=replace(TINY, heads=("predictor",)))
-    with pytest.raises(UsageError, match="at least 8 training images, .*not 7"):
+    with pytest.raises(UsageError, match=r"at least 8 training images, .*not 7"):
         Run(config, Path("unused"), Split(few, few)).batch(0)
 
 

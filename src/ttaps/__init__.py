@@ -9,6 +9,10 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "adapt", "load"]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import torch only when a network is really wanted: ``ttaps --help`` must answer at once."""
     if name in ("adapt", "load"):

@@ -69,7 +69,8 @@ def adapt(
 ) -> Result:
     """Adapt a copy of the model's weights to each image by itself, and return its class probabilities before and after every step.
 
-    ``images`` is a file, a PIL image or an array (3, H, W), or several of them, or an array (N, 3, H, W); uint8, or float in [0, 1].
+    ``images`` is a file, a PIL image or an array, or several of them. An array is (3, H, W) or (H, W, 3), several of them (N, 3, H, W) or
+    (N, H, W, 3); uint8, of any size, or float in [0, 1] of the model's size.
     An image's randomness comes from ``seed`` and its own pixels, so the answer does not depend on what else is adapted, or when;
     ``keys`` (one number per image) replace the pixels. ``settings`` are the method's own: ``adapt(model, image, steps=5, lr=0.3)``.
 
@@ -107,6 +108,8 @@ def _subject(
     model: Model | nn.Module, images: Any, normalise: MeanStd | None, classes: Sequence[str] | None
 ) -> _Subject:
     """Return what is known of a model of ours; wrap a module that is not."""
+    if not isinstance(model, Model | nn.Module):
+        raise UsageError(f"Give a model that ttaps.load returns, or a module of your own, not {type(model).__name__}.")
     if isinstance(model, Model | Network) and normalise:
         raise UsageError("normalise is for modules of your own: this model normalises images by itself.")
     if isinstance(model, Model):
@@ -120,7 +123,8 @@ def _subject(
 def _wrapped(module: nn.Module, images: Any, normalise: MeanStd, classes: tuple[str, ...]) -> _Subject:
     """Put normalisation in front of somebody's classifier; its images have the size of the arrays it is given."""
     shape: tuple[int, ...] = getattr(images[0] if isinstance(images, list | tuple) and images else images, "shape", ())
-    if len(shape) < 3:
+    height, width = (shape[-2:] if shape[-3] == 3 else shape[-3:-1]) if len(shape) >= 3 else (0, 1)
+    if height != width:
         raise UsageError(
             "Give images for a module of your own as arrays (3, H, H): it does not say which size it wants."
         )
@@ -130,7 +134,7 @@ def _wrapped(module: nn.Module, images: Any, normalise: MeanStd, classes: tuple[
     front = Normalise(mean, std)
     weights = [weight for weight in module.parameters() if weight.is_floating_point()]
     front = front.to(weights[0]) if weights else front
-    return _Subject(nn.Sequential(front, module), int(shape[-1]), classes=classes)
+    return _Subject(nn.Sequential(front, module), int(width), classes=classes)
 
 
 def content_key(image: Tensor) -> int:
@@ -156,13 +160,28 @@ def _one(image: ImageLike, size: int) -> Tensor:
         return torch.from_numpy(read_image(Path(image), size)[0])
     if isinstance(image, Image.Image):
         return torch.from_numpy(fit(image, size)[0])
-    pixels = torch.as_tensor(np.ascontiguousarray(image) if isinstance(image, np.ndarray) else image).detach().cpu()
-    if pixels.shape != (3, size, size):
+    return _array(image, size)
+
+
+def _array(image: Any, size: int) -> Tensor:
+    """Return an array (3, H, W), or as pictures are read, (H, W), (H, W, 3) or (H, W, 4), in the size wanted; bytes are resized."""
+    if not isinstance(image, np.ndarray | Tensor):
+        raise UsageError(f"An image is a file, a PIL image or an array, not {type(image).__name__}.")
+    if isinstance(image, Tensor):  # numpy has no bfloat16
+        image = (image.float() if image.is_floating_point() else image).detach().cpu().numpy()
+    pixels = image
+    if pixels.ndim == 3 and pixels.shape[0] == 3:
+        pixels = pixels.transpose(1, 2, 0)
+    picture = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] in (3, 4))
+    if picture and pixels.size and pixels.dtype == np.uint8:
+        return torch.from_numpy(fit(Image.fromarray(np.ascontiguousarray(pixels)), size)[0])
+    if pixels.shape != (size, size, 3):
         raise UsageError(
-            f"An image array must have shape (3, {size}, {size}) for this model, not {tuple(pixels.shape)}."
+            f"An image array must have shape (3, {size}, {size}) for this model, or any size as uint8, not "
+            f"{tuple(image.shape)} as {pixels.dtype}."
         )
-    if pixels.dtype == torch.uint8:
-        return pixels
-    if not pixels.is_floating_point() or not bool(((pixels >= 0) & (pixels <= 1)).all()):
-        raise UsageError(f"An image array must be uint8, or float in [0, 1]; this one is {pixels.dtype}.")
-    return pixels.float()
+    if not np.issubdtype(pixels.dtype, np.floating) or not ((pixels >= 0) & (pixels <= 1)).all():
+        raise UsageError(
+            f"An image array must be uint8, or float in [0, 1]; this one is {pixels.dtype} from {pixels.min():.3g} to {pixels.max():.3g}."
+        )
+    return torch.from_numpy(pixels.transpose(2, 0, 1).astype(np.float32))

@@ -95,14 +95,19 @@ _guard = Lock()
 
 @contextmanager
 def _one_thread_each() -> Iterator[int]:
-    """Yield how many threads torch had before anybody was at work. Workers also set the default of threads to come; that is set back."""
+    """Yield how many threads torch had before anybody was at work; the last to leave sets that back.
+
+    What a worker sets holds for threads to come, and MKL's number is the same for all threads: nobody may raise it while others work.
+    """
     with _guard:
         _threads.append(_threads[0] if _threads else torch.get_num_threads())
     try:
         yield _threads[0]
     finally:
         with _guard:
-            torch.set_num_threads(_threads.pop())
+            threads = _threads.pop()
+            if not _threads:
+                torch.set_num_threads(threads)
 
 
 def in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, chunk: int) -> Tensor:

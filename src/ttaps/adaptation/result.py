@@ -46,6 +46,9 @@ class Result:
     def __len__(self) -> int:
         return len(self.trace) if self.trace.ndim == 3 else 1
 
+    def __getitem__(self, index: int) -> Result:
+        return list(self)[index]
+
     def __iter__(self) -> Iterator[Result]:
         traces = self.trace if self.trace.ndim == 3 else self.trace[None]
         return (Result(trace, self.classes) for trace in traces)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from ttaps.adaptation import EPISODIC, Average, Memo, Method, Mt3, Result, Ttaps
 from ttaps.api import adapt, content_key, load
 from ttaps.cli.options import NO_PREFIX, ModelName, make_room, parse, peek, pick_device, print_json, use_threads
 from ttaps.data import read_image
-from ttaps.errors import UsageError
+from ttaps.errors import DataError, UsageError
 from ttaps.keys import key
 from ttaps.model.checkpoint import Model
 from ttaps.progress import bar, say
@@ -61,20 +61,34 @@ def run(arguments: list[str]) -> None:
     model = load(options.model)
     model.network.to(pick_device(options.device))
     check(options.settings, model.network, model.objective)
-    pictures = [_read(path, model.network.config.image_size) for path in options.images]
+    read, complaints = _read_all(options.images, model.network.config.image_size)
+    paths, pictures = [path for path, _ in read], [picture for _, picture in read]
     results = _adapt_all(model, pictures, options.settings, options.seed)
-    _print(options.images, results, options.json)
+    _print(paths, results, options.json)
     if options.figure:
         views = [_some_views(options.settings, picture, options.seed) for picture in pictures]
-        adaptation_figure(options.figure, [path.name for path in options.images], pictures, views, results)
+        adaptation_figure(options.figure, [path.name for path in paths], pictures, views, results)
         say(f"Wrote {options.figure}.")
+    if complaints:
+        raise DataError("\n".join(map(str, complaints)))
 
 
-def _read(path: Path, size: int) -> torch.Tensor:
-    pixels, note = read_image(path, size)
-    if note:
-        say(f"{path}: {note}.")
-    return torch.from_numpy(pixels)
+def _read_all(paths: Sequence[Path], size: int) -> tuple[list[tuple[Path, torch.Tensor]], list[DataError]]:
+    """Return the pictures, and what is wrong with those that cannot be read; one at least must be."""
+    pictures: list[tuple[Path, torch.Tensor]] = []
+    complaints: list[DataError] = []
+    for path in paths:
+        try:
+            pixels, note = read_image(path, size)
+        except DataError as error:
+            complaints.append(error)
+            continue
+        if note:
+            say(f"{path}: {note}.")
+        pictures.append((path, torch.from_numpy(pixels)))
+    if not pictures:
+        raise complaints[0]
+    return pictures, complaints
 
 
 def _adapt_all(model: Model, pictures: list[torch.Tensor], method: Method, seed: int) -> list[Result]:
@@ -106,7 +120,7 @@ def _some_views(method: Method, picture: torch.Tensor, seed: int) -> torch.Tenso
     return picture[None][:0]
 
 
-def _print(paths: tuple[Path, ...], results: list[Result], as_json: bool) -> None:
+def _print(paths: Sequence[Path], results: list[Result], as_json: bool) -> None:
     rows = [
         {
             "image": str(path),

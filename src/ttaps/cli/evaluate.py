@@ -99,6 +99,8 @@ def run(arguments: list[str]) -> None:
         severities=severities(options.severity),
         size=model.network.config.image_size,
     )
+    if Path(options.data).exists() and Path(options.data) == Path(str(model.info.get("data", ""))):
+        say(f"{model.name} has learnt from four fifths of these images: this says little about others.")
     model.network.to(device)
     folder = options.out or Path("results") / f"{model.name}-{data.name}"
     spent = Spent()

@@ -237,7 +237,7 @@ class Store:
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
             time.sleep(0.01)
 
@@ -268,15 +268,20 @@ class Store:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise TtapsError(
-                f"{self.path}: {error}.\nWhat was stored before is safe; run the command again."
-            ) from error
+            closed = _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+            remedy = "get the right to write there, or choose another folder" if closed else "run the command again"
+            raise TtapsError(f"{self.path}: {error}.\nWhat was stored before is safe; {remedy}.") from error
         except sqlite3.DatabaseError as error:
             raise TtapsError(
                 f"{self.path} is damaged or no results file ({error}).\nMove it away, or bring it back from a copy."
             ) from error
         except OSError as error:
             raise TtapsError(f"Cannot write {self.path}: {error.strerror or error}.\nChoose another folder.") from error
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return sqlite's number of an error, without its finer divisions."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def merge(folders: Sequence[Path], into: Path) -> int:
