@@ -278,6 +278,12 @@ def test_arrays_are_understood_as_pictures_are_read(network: Network, images: Te
         ttaps.adapt("cifar10", picture)  # type: ignore[arg-type]
 
 
+def test_settings_in_brackets_are_settings(network: Network, images: Tensor) -> None:
+    model = Model(network, CLASSES)
+    written = ttaps.adapt(model, images[0], "ttaps[steps=2,copies=2]", lr=0.3).trace
+    assert torch.equal(written, ttaps.adapt(model, images[0], steps=2, copies=2, method="ttaps", lr=0.3).trace)
+
+
 def test_what_a_method_is_called_is_no_setting() -> None:
     with pytest.raises(UsageError, match="unknown key 'name'"):
         make_method("ttaps", {"name": "mine"})

@@ -62,6 +62,12 @@ def test_16_bit_grey_keeps_its_contrast(tmp_path: Path) -> None:
     np.testing.assert_array_equal(image[0], PIXELS[..., 0])
 
 
+@pytest.mark.parametrize("scale", [1.0, 1 / 255])
+def test_grey_floats_keep_their_contrast(scale: float, tmp_path: Path) -> None:
+    image, _ = read_image(save(tmp_path / "deep.tiff", PIXELS[..., 0].astype(np.float32) * np.float32(scale)), 32)
+    np.testing.assert_array_equal(image[0], PIXELS[..., 0])
+
+
 def test_a_photograph_lying_on_its_side_is_turned_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turn by 90 degrees clockwise to see it upright

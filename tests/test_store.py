@@ -12,6 +12,7 @@ from threading import Barrier, Timer
 
 import pytest
 
+from ttaps.cli import main
 from ttaps.errors import TtapsError
 from ttaps.evaluate import Experiment, Row, Store, export_csv, merge
 from ttaps.evaluate.store import FILE
@@ -134,6 +135,31 @@ def test_the_table_for_other_programs(tmp_path: Path) -> None:
         ("snow", "1", "1", "100.0", "0.0"),
     ]
     assert (lines[0]["settings"], lines[0]["fingerprint"], lines[0]["severity"]) == ('{"lr":0.1}', "f00", "5")
+
+
+def test_every_image_for_other_programs(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.add(store.experiment(FIRST), [row(7, last=2), row(3, "snow")])
+    assert main(["results", "export", "--images", str(tmp_path), str(tmp_path / "images.csv")]) == 0
+    with (tmp_path / "images.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    names = (
+        "method",
+        "corruption",
+        "severity",
+        "image",
+        "step",
+        "label",
+        "prediction",
+        "confidence",
+        "label_probability",
+    )
+    assert [tuple(line[name] for name in names) for line in lines] == [
+        ("ttaps", "fog", "5", "7", "0", "1", "0", "0.5", "0.25"),
+        ("ttaps", "fog", "5", "7", "1", "1", "2", "0.75", "0.125"),
+        ("ttaps", "snow", "5", "3", "0", "1", "0", "0.5", "0.25"),
+        ("ttaps", "snow", "5", "3", "1", "1", "1", "0.75", "0.125"),
+    ]
 
 
 def test_results_can_be_read_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

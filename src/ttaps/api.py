@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ttaps.adaptation import Method, Result, check, make_method
+from ttaps.adaptation import Method, Result, check
+from ttaps.adaptation.choice import written_method
 from ttaps.config import nearest
 from ttaps.data.images import fit, read_image
 from ttaps.errors import CheckpointError, UsageError
@@ -40,7 +41,8 @@ def known_models() -> dict[str, Path]:
 def load(model: str | Path, backbone: nn.Module | None = None, features: int | None = None) -> Model:
     """Load a model by name (``cifar10`` is in the package) or from a run folder.
 
-    ``backbone`` and its ``features`` are those given to :class:`Network`, where it is not our own ResNet.
+    ``backbone`` and its ``features`` are those given to :class:`Network`, where it is not our own ResNet. The network is on the CPU:
+    ``model.network.to("cuda")`` moves it, and :func:`adapt` works where it is.
     """
     return load_model(folder_of(model), backbone, features)
 
@@ -82,7 +84,7 @@ def adapt(
     batch, single = to_batch(images, subject.size)
     if settings and not isinstance(method, str):
         raise UsageError(f"Give settings ({', '.join(settings)}) to the method object itself, not beside it.")
-    chosen = make_method(method, settings) if isinstance(method, str) else method
+    chosen = written_method(method, settings) if isinstance(method, str) else method
     check(chosen, subject.network, subject.objective)
     names = [content_key(image) for image in batch] if keys is None else list(keys)
     if len(names) != len(batch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ttaps.adaptation import METHODS, Method, make_method
@@ -27,9 +27,9 @@ def chosen_methods(text: str, settings: Sequence[str] = ()) -> list[Method]:
     return list(dict.fromkeys(make_method(bases[name], own) for name, own in wanted.items()))  # each once
 
 
-def written_method(name: str) -> Method:
-    """Return one method, with the settings in its brackets."""
-    return make_method(name.partition("[")[0], inline(name))
+def written_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
+    """Return one method, with the settings in its brackets, and others on top."""
+    return make_method(name.partition("[")[0], {**inline(name), **(settings or {})})
 
 
 def inline(name: str) -> dict[str, Any]:

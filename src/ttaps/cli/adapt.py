@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from ttaps.adaptation import EPISODIC, Average, Memo, Method, Mt3, Result, Ttaps, Ttt, check, make_method, protocol
+from ttaps.adaptation import EPISODIC, Average, Memo, Method, Mt3, Result, Ttaps, Ttt, check, protocol
+from ttaps.adaptation.choice import written_method
 from ttaps.api import adapt, content_key, load
 from ttaps.cli.options import NO_PREFIX, ModelName, make_room, parse, peek, pick_device, print_json, use_threads
 from ttaps.data import read_image
@@ -46,7 +47,7 @@ class Adapt:
 
 def run(arguments: list[str]) -> None:
     """Adapt to every picture, one at a time."""
-    method = make_method(peek(arguments, "--method") or Adapt.method)
+    method = written_method(peek(arguments, "--method") or Adapt.method)
     # The options of the command are its own and its method's, so that --help shows both with their defaults.
     settings = ("settings", Annotated[type(method), NO_PREFIX], field(default=method))
     kind: Any = make_dataclass("Adapt", [settings], bases=(Adapt,), frozen=True)

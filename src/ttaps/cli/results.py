@@ -40,21 +40,24 @@ class Merge:
 
 @dataclass(frozen=True)
 class Export:
-    """Write accuracy and error of every experiment, corruption, severity and step as a tidy CSV file."""
+    """Write accuracy and error of every experiment, corruption, severity and step as a tidy CSV file, or every image by itself."""
 
     folder: Folder
     """Folder of results."""
     file: Folder
     """The file to write."""
+    images: bool = False
+    """A line for every image and step: its label, the prediction, and the probabilities of both."""
 
     def run(self) -> None:
         """Export and print where it is."""
         from ttaps.evaluate import Store, export_csv
+        from ttaps.evaluate.export import export_images
 
         with Store(self.folder, write=False) as store:
             if not any(True for number in store.experiments() for _ in store.items(number)):
                 raise TtapsError(f"No image has been evaluated yet in {self.folder}.")
-            export_csv(store, self.file)
+            (export_images if self.images else export_csv)(store, self.file)
         print(self.file)
 
 

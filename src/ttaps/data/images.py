@@ -133,11 +133,12 @@ def _check_size(path: Path, width: int, height: int) -> None:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Bring 16-bit grey values down to 8 bits; Pillow's own conversion would cut them off at 255."""
-    if not image.mode.startswith("I"):
+    """Bring 16-bit grey values down to 8 bits, which Pillow would cut off at 255, and floats from 0 to 1, which it would make black, up."""
+    if not image.mode.startswith(("I", "F")):
         return image
     grey = np.asarray(image).astype(np.float64)
-    return Image.fromarray(np.rint(grey / 257).clip(0, 255).astype(np.uint8))
+    scale = 1 / 257 if image.mode.startswith("I") else 255 if grey.max() <= 1 else 1
+    return Image.fromarray(np.rint(np.nan_to_num(grey * scale)).clip(0, 255).astype(np.uint8))
 
 
 def _over_white(image: Image.Image) -> Image.Image:

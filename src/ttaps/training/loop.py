@@ -266,6 +266,8 @@ class Run:
         measured = (
             {"validation_accuracy": self.validate(self.config.model.image_size)} if len(self.split.validation) else {}
         )
+        for right in measured.values():
+            say(f"Finished: {100 * right:.1f} % of {len(self.split.validation):,} validation images right.")
         log_metrics(self.folder, {"step": self.schedule.steps, **measured})
         self.save(self.schedule.steps, measured)
 
