@@ -29,7 +29,7 @@ from ttaps.report.tables import make_tables
         ({"lr": 0.3}, "TTAPS (lr 0.3)"),
         ({"method": "ttaps:fast", "lr": 0.3}, "TTAPS (fast, lr 0.3)"),
         ({"method": "ttaps:tuned", "scope": "stage3"}, "TTAPS (tuned, scope stage3)"),
-        ({"protocol": "online", "lr": 0.3}, "TTAPS (lr 0.3, online)"),
+        ({"protocol": "online", "lr": 0.3}, "TTAPS (online, lr 0.3)"),
         ({"method": "ttaps:reference", "protocol": "momentum leak"}, "TTAPS (reference)"),
         ({"method": "ttaps:reference"}, "TTAPS (reference, episodic)"),
         ({"objective": "mt3", "method": "source"}, "MT3 source"),

@@ -32,7 +32,7 @@ def settings_name(experiment: Experiment) -> str:
     rest = [f"{name} {value}" for name, value in different.items()]
     usual = protocol(make_method(f"{experiment.method}:{best}")) if best else EPISODIC
     kept = "" if experiment.protocol == usual else experiment.protocol
-    return ", ".join(filter(None, [best, *rest, kept]))
+    return ", ".join(filter(None, [best, kept, *rest]))  # long names are cut at their end
 
 
 def default_name(method: str) -> str:
