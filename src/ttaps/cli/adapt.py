@@ -47,12 +47,13 @@ class Adapt:
 
 def run(arguments: list[str]) -> None:
     """Adapt to every picture, one at a time."""
-    method = written_method(peek(arguments, "--method") or Adapt.method)
+    name = peek(arguments, "--method")
+    method = written_method(name or Adapt.method)
     # The options of the command are its own and its method's, so that --help shows both with their defaults.
     settings = ("settings", Annotated[type(method), NO_PREFIX], field(default=method))
     kind: Any = make_dataclass("Adapt", [settings], bases=(Adapt,), frozen=True)
     kind.__doc__ = Adapt.__doc__
-    options = parse(kind, "adapt", arguments)
+    options = parse(kind, f"adapt --method {name}" if name else "adapt", arguments)
     if not options.images:
         raise UsageError("Give at least one picture.")
     if options.figure:

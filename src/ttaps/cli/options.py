@@ -29,12 +29,15 @@ PRESETS = (
 
 
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
-    """Parse arguments into a dataclass whose fields are the options and whose docstrings are the help."""
+    """Parse arguments into a dataclass whose fields are the options and whose docstrings are the help.
+
+    ``command`` is what to ask for help of: a command, with the options that its other options depend on.
+    """
     given = tyro.MISSING_NONPROP if default is None else default
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(kind, prog=f"ttaps {command}", args=arguments, default=given)
+            return tyro.cli(kind, prog=f"ttaps {command.split()[0]}", args=arguments, default=given)
     except SystemExit as stop:
         if not stop.code:
             raise  # --help
