@@ -133,6 +133,16 @@ def test_a_text_file_for_a_picture(refused: Refused, model: Path, tmp_path: Path
     assert "is not an image that Pillow can read" in refused("adapt", model, path)
 
 
+def test_an_option_of_another_method(refused: Refused, model: Path, picture: Path) -> None:
+    words = refused("adapt", model, picture, "--method", "tent", "--copies", "3", code=2)
+    assert words.endswith("Help: ttaps adapt --method tent --help")
+
+
+def test_data_that_is_missing_somewhere_else(refused: Refused, tmp_path: Path) -> None:
+    words = refused("data", "build", "cifar10-c", "--data-root", tmp_path / "else")
+    assert words.endswith(f"Get it with: ttaps data get cifar10 --data-root {tmp_path / 'else'}")
+
+
 def test_a_bad_picture_among_good_ones(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = (write_picture(tmp_path / f"{name}.png") for name in ("good", "bad"))
     cut(bad)
