@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -209,6 +210,18 @@ def test_objective_of_a_model_counts(tiny_network: Network) -> None:
     with pytest.raises(UsageError, match=r"needs training by jt or jt\+ent \(this model's is baseline\)"):
         ttaps.adapt(model, some_images())
     check(Ttaps(), tiny_network)  # nothing is known of its training: the user's word is taken
+
+
+def test_threads_may_share_a_module_that_is_being_trained() -> None:
+    """Each call wraps it anew; its BatchNorm must not go back into training while another thread predicts."""
+    module, images = made("batchnorm"), some_images()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    alone = ttaps.adapt(module, images, "source").trace
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: ttaps.adapt(module, images, "source").trace, range(24)))
+    assert all(torch.equal(one, alone) for one in found)
+    assert module.training
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
 def test_images_for_a_module_are_arrays_with_names_for_its_logits() -> None:

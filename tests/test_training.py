@@ -429,11 +429,25 @@ def test_asked_to_stop_it_saves_the_step_and_goes_on_from_there(
     monkeypatch.setattr(Run, "step", step)
     Run(patient, folder, split_of(textures, pictures)).train()
     assert (folder / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
+    monkeypatch.setattr(Run, "finish", lambda run: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):  # when all is done, what follows must still hear of it
+        Run(patient, tmp_path / "last", split_of(textures, pictures)).train()
     with asked_to_stop() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop()
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_run_in_the_background_goes_on_ignoring() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with asked_to_stop() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert not stop()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_other_images_are_refused(finished: Path, textures: ImageSet, pictures: Path) -> None:

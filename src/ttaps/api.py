@@ -50,7 +50,7 @@ def load(model: str | Path, backbone: nn.Module | None = None, features: int | N
 def folder_of(model: str | Path) -> Path:
     """Return where a model is, by its name or the path of its folder."""
     inside = known_models()
-    found = inside.get(str(model), Path(model))
+    found = inside.get(model, Path(model)) if isinstance(model, str) else model
     if found != Path(model) and (Path(model) / CONFIG).exists() and not found.samefile(model):
         say(f"'{model}' is the model of that name that comes with ttaps; the one in the folder here is ./{model}.")
     if not found.exists():
@@ -167,6 +167,8 @@ def _one(image: ImageLike, size: int) -> Tensor:
 
 def _array(image: Any, size: int) -> Tensor:
     """Return an array (3, H, W), or as pictures are read, (H, W), (H, W, 3) or (H, W, 4), in the size wanted; bytes are resized."""
+    if hasattr(image, "__array__") and not isinstance(image, Tensor):
+        image = np.asarray(image)
     if not isinstance(image, np.ndarray | Tensor):
         raise UsageError(f"An image is a file, a PIL image or an array, not {type(image).__name__}.")
     if isinstance(image, Tensor):  # numpy has no bfloat16

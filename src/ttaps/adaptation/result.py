@@ -46,8 +46,10 @@ class Result:
     def __len__(self) -> int:
         return len(self.trace) if self.trace.ndim == 3 else 1
 
-    def __getitem__(self, index: int) -> Result:
-        return list(self)[index]
+    def __getitem__(self, index: int | slice) -> Result:
+        if self.trace.ndim != 3:
+            raise UsageError("This result holds one image: there is nothing to choose from.")
+        return Result(self.trace[index], self.classes)
 
     def __iter__(self) -> Iterator[Result]:
         traces = self.trace if self.trace.ndim == 3 else self.trace[None]

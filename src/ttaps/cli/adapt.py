@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ def run(arguments: list[str]) -> None:
     settings = ("settings", Annotated[type(method), NO_PREFIX], field(default=method))
     kind: Any = make_dataclass("Adapt", [settings], bases=(Adapt,), frozen=True)
     kind.__doc__ = Adapt.__doc__
-    options = parse(kind, f"adapt --method {name}" if name else "adapt", arguments)
+    options = parse(kind, f"adapt --method {shlex.quote(name)}" if name else "adapt", arguments)
     if not options.images:
         raise UsageError("Give at least one picture.")
     if options.figure:

@@ -16,6 +16,7 @@ from ttaps.adaptation.choice import chosen_methods
 from ttaps.api import load
 from ttaps.cli.options import ModelName, listed, parse, pick_device, print_json, table, use_threads
 from ttaps.data.cifar_c import SEVERITIES
+from ttaps.data.sets import NAMES
 from ttaps.errors import UsageError
 from ttaps.evaluate import (
     Experiment,
@@ -99,7 +100,7 @@ def run(arguments: list[str]) -> None:
         severities=severities(options.severity),
         size=model.network.config.image_size,
     )
-    if Path(options.data).exists() and Path(options.data) == Path(str(model.info.get("data", ""))):
+    if options.data not in NAMES and Path(options.data).resolve() == Path(str(model.info.get("data", ""))).resolve():
         say(f"{model.name} has learnt from four fifths of these images: this says little about others.")
     model.network.to(device)
     folder = options.out or Path("results") / f"{model.name}-{data.name}"

@@ -37,7 +37,7 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(kind, prog=f"ttaps {command.split()[0]}", args=arguments, default=given)
+            return tyro.cli(kind, prog=f"ttaps {command.split(maxsplit=1)[0]}", args=arguments, default=given)
     except SystemExit as stop:
         if not stop.code:
             raise  # --help

@@ -61,7 +61,7 @@ def run(arguments: list[str]) -> None:
     from ttaps.training.split import training_images
 
     use_threads(options.threads)
-    settings, told = options.settings, peek(arguments, "--model.classes") is not None
+    settings, told = options.settings, options.resume or peek(arguments, "--model.classes") is not None
     split = training_images(settings.data, data_root(options.data_root), settings.model, any_classes=not told)
     classes = len(split.train.classes)
     if classes != settings.model.classes:

@@ -136,9 +136,9 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     """Bring 16-bit grey values down to 8 bits, which Pillow would cut off at 255, and floats from 0 to 1, which it would make black, up."""
     if not image.mode.startswith(("I", "F")):
         return image
-    grey = np.asarray(image).astype(np.float64)
+    grey = np.nan_to_num(np.asarray(image).astype(np.float64))
     scale = 1 / 257 if image.mode.startswith("I") else 255 if grey.max() <= 1 else 1
-    return Image.fromarray(np.rint(np.nan_to_num(grey * scale)).clip(0, 255).astype(np.uint8))
+    return Image.fromarray(np.rint(grey * scale).clip(0, 255).astype(np.uint8))
 
 
 def _over_white(image: Image.Image) -> Image.Image:

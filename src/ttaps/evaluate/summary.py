@@ -98,7 +98,7 @@ class SeedLine:
 def summarise(store: Store, number: int, plan: Plan | None = None) -> Summary:
     """Compare an experiment's predictions after the last step with those before adaptation, on all its images or those of a plan."""
     outcomes = store.outcomes(number)
-    if plan:
+    if plan is not None:
         asked = plan.asks_for()
         outcomes = (outcome for outcome in outcomes if asked(*outcome[:3]))
     return _table((store.experiments()[number],), outcomes)

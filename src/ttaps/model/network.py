@@ -120,27 +120,29 @@ def as_network(module: nn.Module) -> Network:
     return module
 
 
-_evaluated: dict[nn.Module, tuple[int, list[tuple[nn.Module, bool]]]] = {}  # by how many threads, and the modes before
+_evaluated: dict[nn.Module, tuple[int, bool]] = {}  # layers, by how many threads, and the mode before
 _guard = Lock()
 
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
     """Put a network into evaluation mode, and each of its layers back into the mode it was in when the last thread is done with it."""
+    layers = list(network.modules())
     with _guard:
-        users, modes = _evaluated.get(network) or (0, [(module, module.training) for module in network.modules()])
-        _evaluated[network] = users + 1, modes
+        for layer in layers:
+            users, training = _evaluated.get(layer, (0, layer.training))
+            _evaluated[layer] = users + 1, training
         network.eval()
     try:
         yield
     finally:
         with _guard:
-            users, modes = _evaluated.pop(network)
-            if users > 1:
-                _evaluated[network] = users - 1, modes
-            else:
-                for module, training in modes:
-                    module.training = training
+            for layer in layers:
+                users, training = _evaluated.pop(layer)
+                if users > 1:
+                    _evaluated[layer] = users - 1, training
+                else:
+                    layer.training = training
 
 
 def to_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

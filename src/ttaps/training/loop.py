@@ -106,6 +106,8 @@ class Run:
                         raise KeyboardInterrupt
         if self.ranks.first:
             self.finish()
+        if stop():  # in the last step
+            raise KeyboardInterrupt
 
     def _start_alike(self, first: int) -> int:
         """Make sure that all processes were told the same; then give them what the first has, and return its step."""

@@ -27,7 +27,10 @@ def asked_to_stop(listen: bool = True) -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked.append(number)
 
-    before = {number: signal.signal(number, ask) for number in SIGNALS}
+    ours = [
+        number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)
+    ]  # a job in the background ignores
+    before = {number: signal.signal(number, ask) for number in ours}
     try:
         yield lambda: bool(asked)
     finally:
