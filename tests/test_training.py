@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partialmethod
 from pathlib import Path
@@ -406,6 +407,15 @@ def test_other_settings_are_refused(finished: Path, textures: ImageSet, pictures
         Run(replace(SHORT, seed=1), finished, split_of(textures, pictures)).train()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Hear Ctrl-C, even where these tests themselves run in the background and ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_asked_to_stop_it_saves_the_step_and_goes_on_from_there(
     finished: Path, textures: ImageSet, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
