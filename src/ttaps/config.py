@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 def from_dict(kind: type[T], values: Mapping[str, Any], where: str, base: T | None = None) -> T:
     """Build a dataclass from nested plain values; what is not given keeps its default (or ``base``'s value)."""
-    types = get_type_hints(kind)
-    hints = {field.name: types[field.name] for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    annotated = get_type_hints(kind)
+    hints = {field.name: annotated[field.name] for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in values:
         if key not in hints:
             raise UsageError(f"{where}: unknown key '{key}'{nearest(key, hints)}.")
