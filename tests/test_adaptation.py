@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 import ttaps
 from ttaps.adaptation import Method, Source, Ttaps, make_method
 from ttaps.adaptation.engine import Memory
+from ttaps.adaptation.ttaps import goes_together
 from ttaps.errors import UsageError
 from ttaps.losses import swapped_prediction
 from ttaps.losses import test_codes as soft_codes
@@ -108,6 +109,20 @@ def test_together_is_one_by_one(network: Network, images: Tensor, method: Ttaps)
     one_by_one = method.adapt(network, images, range(5))
     together = method.adapt_together(network, images, range(5))
     assert (together - one_by_one).abs().max() < 1e-5
+
+
+def test_only_our_own_backbone_goes_together_and_only_off_the_cpu(network: Network, images: Tensor) -> None:
+    """Fused attention has no derivative inside ``vmap``: backbones that have it are adapted one by one everywhere."""
+    layer = nn.TransformerEncoderLayer(d_model=48, nhead=2, dim_feedforward=16, dropout=0.0, batch_first=True)
+    attention = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (16, 48)), layer, nn.Flatten())
+    own = Network(network.config, backbone=attention, features=768).eval()
+    trace = replace(QUICK, scope="all", tau=0.1).adapt(own, images, range(5))
+    assert trace.isfinite().all()
+    assert (trace[:, 0] != trace[:, -1]).any()
+    cuda = torch.device("cuda")
+    assert goes_together(network, cuda)
+    assert not goes_together(network, images.device)
+    assert not goes_together(own, cuda)
 
 
 def test_number_of_threads_changes_nothing(network: Network, images: Tensor) -> None:

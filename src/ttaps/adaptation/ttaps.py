@@ -18,7 +18,7 @@ from ttaps.adaptation.rules import Momentum, Weights
 from ttaps.config import at_least
 from ttaps.errors import UsageError
 from ttaps.keys import generator
-from ttaps.model import Cut, Network, as_network, evaluating
+from ttaps.model import Cut, Network, ResNet, as_network, evaluating
 from ttaps.views import SwavViews
 
 CHUNK = 16  # views at a time through the frozen part: 1.2 times faster than 64, which leaves the cache (docs/log.md)
@@ -99,7 +99,7 @@ class Ttaps:
         """
         ours, in_turn = as_network(network), self.protocol != "episodic"
         with evaluating(ours):
-            if in_turn or images.device.type == "cpu":
+            if in_turn or not goes_together(ours, images.device):
                 return one_by_one(partial(self.adapt_one, ours), images, keys, memory, in_turn)
             groups = [slice(first, first + TOGETHER) for first in range(0, len(images), TOGETHER)]
             return torch.cat([self.adapt_together(ours, images[group], keys[group]) for group in groups])
@@ -195,6 +195,11 @@ class Ttaps:
             scores_s, scores_t, codes(scores_s, self.epsilon), codes(scores_t, self.epsilon), self.tau
         )
         return both / 2 if self.directions == "mean" else both
+
+
+def goes_together(network: Network, device: torch.device) -> bool:
+    """Tell whether images are adapted in one go: not on a CPU, nor through other backbones, where ``vmap`` may fail (fused attention)."""
+    return device.type != "cpu" and isinstance(network.backbone, ResNet)
 
 
 def settled(trace: Sequence[Tensor], steps: int) -> bool:
