@@ -177,6 +177,16 @@ def test_rules_are_torchs(rule: Rule, optimiser: Any) -> None:
         torch.testing.assert_close(got[step]["w"], weight.detach(), rtol=1e-12, atol=1e-12)
 
 
+def test_adam_in_half_precision_is_that_of_single_precision_rounded() -> None:
+    """Squares and ε vanish in half precision: a gradient of zero, or a small one, must not become 0 / 0."""
+    gradient = {"w": torch.tensor([0.0, 1e-4, -3.0])}
+    half, single = Adam(), Adam()
+    for _ in range(3):
+        got = half({}, {"w": gradient["w"].half()})["w"]
+        want = single({}, {"w": gradient["w"].half().float()})["w"]
+        assert torch.equal(got, want.half())
+
+
 def test_a_network_says_which_methods_it_can_serve(tiny_network: Network) -> None:
     assert serves(made("preact")) == ["source", "average", "tent", "memo"]
     assert serves(made("batchnorm")) == ["source", "average", "bn", "tent", "memo"]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from ttaps.losses import at_least_float32
+
 Weights = dict[str, Tensor]
 Rule = Callable[[Weights, Weights], Weights]
 """Takes weights and their gradients by name, and returns what to take off the weights, before the step size."""
@@ -50,10 +52,11 @@ class Adam:
         return {name: self._update(name, gradient) for name, gradient in gradients.items()}
 
     def _update(self, name: str, gradient: Tensor) -> Tensor:
-        zero = gradient.new_zeros(())
+        exact = at_least_float32(gradient)  # squares and ε are zero in half precision
+        zero = exact.new_zeros(())
         mean, square = self.moments.get(name, (zero, zero))
-        mean = self.beta1 * mean + (1 - self.beta1) * gradient
-        square = self.beta2 * square + (1 - self.beta2) * gradient.square()
+        mean = self.beta1 * mean + (1 - self.beta1) * exact
+        square = self.beta2 * square + (1 - self.beta2) * exact.square()
         self.moments[name] = mean, square
         deviation = (square / (1 - self.beta2**self.steps)).sqrt().add(self.epsilon)
-        return mean / (1 - self.beta1**self.steps) / deviation
+        return (mean / (1 - self.beta1**self.steps) / deviation).to(gradient.dtype)
