@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partialmethod
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -492,6 +492,34 @@ def test_baseline_moves_no_prototype(textures: ImageSet, tmp_path: Path) -> None
     before = run.network.prototypes.detach().clone()
     run.train()
     torch.testing.assert_close(run.network.prototypes.detach(), before)
+
+
+@pytest.mark.parametrize("objective", ["jt", "ttt"])
+def test_the_average_forgets_what_rested_until_the_joint_loss_began(
+    objective: Literal["jt", "ttt"], textures: ImageSet, tmp_path: Path
+) -> None:
+    """Prototypes and a rotation head that start anew are not mixed with the random ones they replace."""
+    model = replace(SHORT.model, heads=("rotation",)) if objective == "ttt" else SHORT.model
+    config = replace(SHORT, objective=objective, average=0.999, model=model)
+    run = Run(config, tmp_path, Split.of(textures))
+    assert run.average is not None
+    first = next(step for step in range(40) if run.schedule.joint_begins(step))
+    for step in range(first):
+        run.step(step)
+    before = {name: weight.clone() for name, weight in run.average.weights.items()}
+    run.begin_joint(8)
+    now, restarted = dict(run.network.named_parameters()), 0
+    for name, weight in run.average.weights.items():
+        rested = name.startswith(("prototypes", "heads."))
+        assert torch.equal(weight, now[name] if rested else before[name])
+        restarted += rested and not torch.equal(weight, before[name])
+    assert restarted > len(model.heads)
+
+
+def test_without_validation_images_no_accuracy_is_made_up(textures: ImageSet, tmp_path: Path) -> None:
+    few = replace(textures, images=textures.images[:4], labels=textures.labels[:4])
+    Run(replace(SHORT, batch=2, epochs=2, average=0.0), tmp_path, Split.of(few)).train()
+    assert "validation_accuracy" not in (tmp_path / "metrics.jsonl").read_text()
 
 
 def test_a_damaged_state_is_said_to_be_damaged(finished: Path, tmp_path: Path) -> None:

@@ -304,6 +304,8 @@ def test_wrong_input_is_refused_with_its_value() -> None:
     drawn = Parameters.identity(3, 32)
     with pytest.raises(UsageError, match="blur_kernel is 4"):
         SwavViews(blur_kernel=4)
+    with pytest.raises(UsageError, match=r"blur_kernel is 65: .* 32 pixels"):
+        SwavViews(blur_kernel=65).apply(pictures(3), drawn)
     with pytest.raises(UsageError, match=r"scale is \(2.0, 3.0\)"):
         SwavViews(scale=(2.0, 3.0))
     with pytest.raises(UsageError, match="flip is 7"):

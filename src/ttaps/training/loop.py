@@ -140,10 +140,13 @@ class Run:
             self.seed_prototypes(size)
         if self.config.objective == "ttt":
             start_rotation_head(self.network)
+        if self.average:  # what has rested until now has no past to average
+            rested = (item for item in self.network.named_parameters() if item[0].startswith(("prototypes", "heads.")))
+            self.average.restart(rested)
 
     @torch.no_grad()
     def seed_prototypes(self, size: int) -> None:
-        """Put every prototype where some training image is: a network trained with cross-entropy alone has left the random ones far off."""
+        """Put prototypes where training images are, as far as there are so many: cross-entropy alone has left the random ones far off."""
         chosen = epoch_order(len(self.images), self.config.seed, -1)[: self.config.model.prototypes].to(self.device)
         pictures = F.interpolate(to_unit(self.images[chosen]), (size, size), mode="bilinear", antialias=True)
         with evaluating(self.network):  # a BatchNorm must not count these pictures
@@ -187,6 +190,7 @@ class Run:
         if (
             done % max(1, round(self.config.validate_every * self.schedule.epoch_steps)) == 0
             and done < self.schedule.steps
+            and len(self.split.validation)
         ):
             right = self.validate(self.schedule.size(step), GLANCE)
             log_metrics(self.folder, {"step": done, "validation_accuracy": right})

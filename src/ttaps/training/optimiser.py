@@ -92,6 +92,12 @@ class Average:
         self.weights = {name: weight.detach().clone() for name, weight in weights}
 
     @torch.no_grad()
+    def restart(self, weights: Iterable[tuple[str, nn.Parameter]]) -> None:
+        """Forget what these weights were."""
+        for name, weight in weights:
+            self.weights[name].copy_(weight)
+
+    @torch.no_grad()
     def update(self, weights: Iterable[tuple[str, nn.Parameter]], step: int) -> None:
         """Take in the weights after ``step`` steps."""
         decay = min(self.decay, (1 + step) / (10 + step))

@@ -47,7 +47,7 @@ class CropViews:
 
 @dataclass(frozen=True)
 class SwavViews:
-    """The paper's set of transformations T (section IV: "random resize crop", "color jitter", "Gaussian blurring")."""
+    """The paper's set of transformations T (section III: "random resize crop", "color jitter", "Gaussian blurring")."""
 
     scale: tuple[float, float] = (0.14, 1.0)
     """Range of the crop's share of the image area."""
@@ -106,7 +106,10 @@ class SwavViews:
         ``images`` are (N, 3, H, W), uint8 or float in [0, 1]; view i is made of image ``index[i]``; without an index,
         of image i, or of the only image. ``size`` is H unless given.
         """
-        kernel = self.blur_kernel or int(0.1 * (size or images.shape[-1])) | 1
+        size = size or images.shape[-1]
+        kernel = self.blur_kernel or int(0.1 * size) | 1
+        if kernel // 2 >= size:
+            raise UsageError(f"blur_kernel is {kernel}: give less than twice the {size} pixels of a view")
         return make_views(images, parameters, size, index, kernel)
 
 
