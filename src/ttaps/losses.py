@@ -33,7 +33,7 @@ def sinkhorn_codes(
 
 
 def test_codes(scores: Tensor, epsilon: float = 1.0) -> Tensor:
-    """Codes on the relaxed polytope, eq. (11): only "the columns sum up to one", which is a softmax over prototypes."""
+    """Codes on the relaxed polytope, eq. (11): only the columns must sum to one, which is a softmax over prototypes."""
     return (at_least_float32(scores.detach()) / epsilon).softmax(-1)
 
 
@@ -49,7 +49,7 @@ def swapped_prediction(scores_s: Tensor, scores_t: Tensor, codes_s: Tensor, code
 
 
 def prototype_entropy(logits: Tensor) -> Tensor:
-    """L_ent, eq. (8): each prototype sure of its class, all classes equally served. Lies in [-ln classes, 0].
+    """L_ent, eq. (7): each prototype sure of its class, all classes equally served. Lies in [-ln classes, 0].
 
     ``logits`` are the classifier's outputs at the prototypes, shape (K, classes).
     """

@@ -7,6 +7,9 @@ from typing import Any
 
 from ttaps.config import flat
 from ttaps.training.config import TrainConfig
+from ttaps.training.folder import ONLY_WATCHED
+
+ELSEWHERE = ("objective", "data", "seed", "model.classes")  # the card's first lines have them
 
 
 def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
@@ -15,11 +18,11 @@ def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
     finished = "finished" if info["step"] >= info["steps"] else f"unfinished: step {info['step']} of {info['steps']}"
     accuracy = info.get("validation_accuracy")
     measured = f"{100 * accuracy:.2f} % of the validation images" if accuracy is not None else "not measured yet"
-    defaults = TrainConfig()
+    paper = flat(dataclasses.asdict(TrainConfig()))
     changed = [
         f"- `{name}` = `{value}`"
         for name, value in flat(dataclasses.asdict(config)).items()
-        if value != flat(dataclasses.asdict(defaults))[name]
+        if value != paper[name] and name not in (*ELSEWHERE, *ONLY_WATCHED)
     ]
     return "\n".join(
         [
@@ -30,7 +33,7 @@ def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
             f"{info['hours']:g} hours on {info['hardware']}.",
             f"Classified right: {measured} (clean).",
             "",
-            "Settings that differ from the paper's:",
+            "Settings that differ from the paper's for JT+ENT:",
             *(changed or ["- none"]),
             "",
             "All settings are in `train.toml`; the same file as `--config` trains this model again.",

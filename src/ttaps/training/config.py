@@ -17,7 +17,7 @@ class OptimiserConfig:
     name: Literal["sgd", "muon"] = "sgd"
     """``sgd``, or ``muon`` for the convolutions with SGD for the rest."""
     lr: float = 0.5
-    """Base learning rate (of everything SGD moves)."""
+    """Base learning rate (of everything SGD moves); the paper's baseline has 0.1 (``paper/baseline-cifar10``)."""
     muon_lr: float = 0.05
     """Base learning rate of the convolutions under ``muon``."""
     muon_leaves: tuple[str, ...] = ()
@@ -33,14 +33,14 @@ class OptimiserConfig:
     hold: float = 0.0
     """Epoch until which the full learning rate is kept; the decay begins there, or after the warm-up if that is later."""
     decay: Literal["cosine", "linear", "step", "constant"] = "cosine"
-    """After that: down to zero by a cosine or a line, a tenth after 1/2 and again after 5/6 of the run (TTT), or none (MT3)."""
+    """After that: down to zero by a cosine or a line, a tenth after 1/2 and again after 5/6 of what is left (TTT), or none (MT3)."""
     clip: float = 0.0
     """Largest norm of any one weight's gradient; 0 does not clip."""
 
 
 @dataclass(frozen=True)
 class LossConfig:
-    """Weights and temperatures of eq. (9), and what ``ttt`` and ``mt3`` need."""
+    """Weights and temperatures of eq. (8), and what ``ttt`` and ``mt3`` need."""
 
     gamma_ce: float = 0.3
     """γ1, weight of the cross-entropy beside SwAV."""
@@ -57,9 +57,10 @@ class LossConfig:
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy."""
     supervised: Literal["crop", "coloured", "views"] = "crop"
-    """What the cross-entropy sees beside SwAV: a third, uncoloured crop (the authors' code; the paper is silent), that crop
-    coloured and blurred as SwAV's views are, or the two SwAV views. ``ttt`` sees its authors' shifted and mirrored pictures where
-    this says ``crop``, and turns what the cross-entropy sees; ``mt3`` always sees its authors'."""
+    """What the cross-entropy sees beside SwAV: a third, uncoloured crop (the authors' code; the paper's text is
+    silent), that crop coloured and blurred as SwAV's views are, or the two SwAV views (as the paper's Fig. 1 draws it).
+    ``ttt`` sees its authors' shifted and mirrored pictures where this says ``crop``, and turns what the cross-entropy sees; ``mt3``
+    always sees its authors'."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
     """Area of the supervised crop."""
     alone: Literal["crop", "coloured", "view"] = "crop"

@@ -1,4 +1,4 @@
-"""JT and JT+ENT: the paper's joint training, eq. (9): L_SwAV + γ1 L_CE + γ2 L_ent."""
+"""JT and JT+ENT: the paper's joint training, eq. (8): L_SwAV + γ1 L_CE + γ2 L_ent."""
 
 from __future__ import annotations
 
