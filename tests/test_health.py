@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +15,13 @@ import torch
 from torch import Tensor
 
 from small_training import STARTS, TINY
+from ttaps.cli.options import find_preset
+from ttaps.config import from_dict, read_toml
 from ttaps.data import ImageSet
 from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
 from ttaps.training.health import Health, Trouble
 from ttaps.training.loop import Run
+from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
 
 STUCK = TrainConfig(
@@ -63,6 +68,20 @@ def test_a_collapsed_run_is_stopped_and_a_lively_one_is_not(textures: ImageSet, 
     assert sum(row["swav"] for row in lively[-3:]) / 3 < math.log(30) - 0.03
 
 
+@pytest.mark.parametrize(
+    "preset", ["paper/jt+ent-cifar10", "quick/jt+ent-cifar10", "hours/jt+ent-cifar10", "hours/jt+ent-cifar100"]
+)
+def test_every_preset_would_be_stopped(preset: str) -> None:
+    """Also where the joint loss is short, or is ramped in while the learning rate falls."""
+    config = from_dict(TrainConfig, read_toml(find_preset(preset)), where=preset)
+    ramped = replace(config, loss=replace(config.loss, joint_ramp=config.epochs - config.loss.joint_from))
+    for told in (config, ramped):
+        schedule = Schedule(told, 40_000 // told.batch)
+        joint = filter(schedule.joint, range(schedule.steps))
+        with pytest.raises(Trouble, match="Collapsed: the SwAV loss has sat at ln K"):
+            watch(Health(300, 10), [parts(math.log(300))] * schedule.steps, map(schedule.warm, joint))
+
+
 def test_a_run_told_to_goes_on(textures: ImageSet, tmp_path: Path) -> None:
     config = replace(STUCK, epochs=2, optimiser=OptimiserConfig(lr=1e30, warmup=0), stop_on_trouble=False)
     run(config, tmp_path, textures).train()
@@ -101,9 +120,9 @@ def parts(swav: float, loss: float = 7.0, used: Tensor | None = None) -> dict[st
     return {"loss": torch.tensor(loss), "swav": torch.tensor(swav), "used": every}
 
 
-def watch(health: Health, run: list[dict[str, Tensor]], warm: bool = True) -> None:
-    for step, look in enumerate(run):
-        health.look(step, look, warm)
+def watch(health: Health, run: list[dict[str, Tensor]], warm: Iterable[bool] = repeat(True)) -> None:
+    for step, (look, counts) in enumerate(zip(run, warm, strict=False)):
+        health.look(step, look, counts)
 
 
 def test_a_few_jumps_do_not_hide_a_collapse() -> None:
@@ -116,7 +135,7 @@ def test_passing_by_ln_k_is_no_collapse() -> None:
 
 
 def test_standing_still_before_it_counts_is_no_collapse() -> None:
-    watch(Health(30, 4), [parts(math.log(30), used=torch.zeros(16).long())] * 1_000, warm=False)
+    watch(Health(30, 4), [parts(math.log(30), used=torch.zeros(16).long())] * 1_000, repeat(False))
 
 
 def test_one_spike_is_no_explosion() -> None:

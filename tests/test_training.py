@@ -362,7 +362,7 @@ def test_a_finished_run_is_a_model(finished: Path, textures: ImageSet, pictures:
     assert (model.info["step"], model.info["steps"]) == (40, 40)
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1] == {"step": 40, "validation_accuracy": measured}
-    assert [row["step"] for row in rows] == [8, 16, 24, 25, 32, 40]
+    assert [row["step"] for row in rows] == [8, 16, 24, 25, 32, 40, 40]
     assert sorted(path.name for path in finished.iterdir()) == [
         ".lock", "README.md", "config.json", "fork.safetensors", "metrics.jsonl", "model.safetensors", "resume.safetensors", "train.toml",
     ]  # fmt: skip

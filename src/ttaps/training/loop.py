@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import torch
-from rich.progress import Progress, TaskID
+from rich.progress import TaskID
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,7 +16,7 @@ from ttaps.keys import key
 from ttaps.model import Network, evaluating, to_unit
 from ttaps.model.checkpoint import save_model
 from ttaps.model.heads import start_rotation_head
-from ttaps.progress import bar, say
+from ttaps.progress import Bar, bar, say
 from ttaps.training.batch import Batch, batch_indices, epoch_order, epoch_steps
 from ttaps.training.card import model_card
 from ttaps.training.config import TrainConfig
@@ -31,7 +31,7 @@ from ttaps.training.state import FORK, State, check_images, load_state, log_metr
 from ttaps.training.stop import asked_to_stop
 from ttaps.training.validation import accuracy
 
-LOG_EVERY = 25  # steps between rows of metrics.jsonl
+LOG_EVERY = 25  # steps between rows of metrics.jsonl; the last step has one too
 GLANCE = 2_000  # validation images looked at while training; all of them at the end
 ALONE = Ranks()
 
@@ -168,19 +168,20 @@ class Run:
         common = self.config.seed, step, size, rows, len(chosen), self.ranks.logsumexp
         return Batch(self.images[own], self.labels[own], *common)
 
-    def watch(self, step: int, parts: dict[str, Tensor], progress: Progress, task: TaskID, seconds: float) -> None:
+    def watch(self, step: int, parts: dict[str, Tensor], progress: Bar, task: TaskID, seconds: float) -> None:
         """Show, log, judge, and now and then validate."""
         done = step + 1
         row = {name: round(part.item(), 5) for name, part in parts.items() if part.ndim == 0}
         shown = "  ".join(f"{name} {value:.3f}" for name, value in row.items())
-        progress.update(task, completed=done, note=f"{shown}  {self.config.batch / seconds:.0f} images/s")
-        if done % LOG_EVERY == 0:
+        progress.update(task, completed=done)
+        progress.below = f"{shown}  {self.config.batch / seconds:.0f} images/s"
+        if done % LOG_EVERY == 0 or done == self.schedule.steps:
             log_metrics(
                 self.folder,
                 {"step": done, "epoch": round(self.schedule.epoch(done), 3), "lr": self.schedule.lr(step), **row},
             )
         try:
-            self.health.look(done, parts, warm=self.schedule.lr(step) > 0.1 and self.schedule.joint(step) == 1)
+            self.health.look(done, parts, self.schedule.warm(step))
         except Trouble as trouble:
             if self.config.stop_on_trouble:
                 raise

@@ -60,6 +60,11 @@ class Schedule:
         """Whether this is the first step that is not the cross-entropy alone."""
         return self.joint(step) > 0 and self.joint(step - 1) == 0
 
+    def warm(self, step: int) -> bool:
+        """Whether learning rate and joint loss have come up, so that a loss that stands still means something."""
+        risen = self.lr(step) > 0.1 or self.epoch(step) >= self.config.optimiser.warmup
+        return risen and self.joint(step) > 0.1
+
     def prototypes_frozen(self, step: int) -> bool:
         """Whether the prototypes rest while the network gets going."""
         loss = self.config.loss
