@@ -52,7 +52,7 @@ def whole(root: Path, name: str) -> Status:
     return row
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = check(tmp_path)
     assert [(row.name, row.state) for row in rows] == [
         ("cifar10", "missing"),
@@ -61,11 +61,13 @@ def test_nothing_there(tmp_path: Path) -> None:
         ("cifar100-c", "missing"),
     ]
     assert [row.remedy for row in rows] == [
-        "ttaps data get cifar10",
-        "ttaps data get cifar100",
-        "ttaps data build cifar10-c",
-        "ttaps data build cifar100-c",
+        f"ttaps data get cifar10 --data-root {tmp_path}",
+        f"ttaps data get cifar100 --data-root {tmp_path}",
+        f"ttaps data build cifar10-c --data-root {tmp_path}",
+        f"ttaps data build cifar100-c --data-root {tmp_path}",
     ]
+    monkeypatch.setenv("TTAPS_DATA", str(tmp_path))
+    assert check(tmp_path)[0].remedy == "ttaps data get cifar10"
     assert not any(row.ok for row in rows)
 
 
@@ -79,7 +81,7 @@ def test_plain_sets(tmp_path: Path) -> None:
     assert whole(tmp_path, "cifar10").state == "damaged"
     (folder / "data_batch_4").unlink()
     row = whole(tmp_path, "cifar10")
-    assert (row.state, row.remedy) == ("incomplete", "ttaps data get cifar10")
+    assert (row.state, row.remedy) == ("incomplete", f"ttaps data get cifar10 --data-root {tmp_path}")
     assert "data_batch_4" in row.detail
 
 
@@ -128,7 +130,7 @@ def test_a_partly_built_set_and_truncated_files(tmp_path: Path, monkeypatch: pyt
     (folder / "frost.npy").unlink()
     row = whole(tmp_path, "cifar10-c")
     assert (row.state, row.detail) == ("incomplete", "18 of 20 files; missing: frost.npy, snow.npy")
-    assert row.remedy == "ttaps data build cifar10-c"
+    assert row.remedy == f"ttaps data build cifar10-c --data-root {tmp_path}"
     (folder / "fog.npy").write_bytes((folder / "fog.npy").read_bytes()[:-1])
     assert whole(tmp_path, "cifar10-c").detail == "damaged: fog.npy"
 

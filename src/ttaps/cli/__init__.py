@@ -30,10 +30,11 @@ COMMANDS = {
 RESUMES = ("evaluate", "results", "train", "reproduce", "data")  # what they have done is stored
 
 # What the machine refuses and the user can do something about; any other OSError is a fault of ours and shows its traceback.
-MACHINE = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
-    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
-)
+REMEDIES = {
+    "Make room, or choose another place": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    "Get the right to use it, or choose another place": (errno.EACCES, errno.EPERM, errno.EROFS),
+    "Choose another place": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,10 +82,12 @@ def guarded(command: str, arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has had enough
         return 0
     except OSError as error:
-        if error.errno not in MACHINE:
+        remedy = next((words for words, numbers in REMEDIES.items() if error.errno in numbers), None)
+        if remedy is None:
             raise
         where = error.filename or "while writing"
-        remedy = "Make room, or choose another place; what is already written is whole."
-        print(f"ttaps {command}: {error.strerror}: {where}.\n{remedy}", file=sys.stderr)
+        print(
+            f"ttaps {command}: {error.strerror}: {where}.\n{remedy}; what is already written is whole.", file=sys.stderr
+        )
         return 1
     return 0

@@ -63,6 +63,8 @@ def build(
     """
     if name not in FOLDERS:
         raise UsageError(f"No corrupted set {name!r} to build; choose one of: {', '.join(FOLDERS)}.")
+    for corruption in corruptions or ():  # before the clean images are looked for
+        check_corruption(corruption)
     clean = {"cifar10-c": read_cifar10, "cifar100-c": read_cifar100}[name](root, "test")
     folder = root / FOLDERS[name]
     images = clean.images.transpose(0, 2, 3, 1)

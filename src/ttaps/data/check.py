@@ -14,6 +14,7 @@ from ttaps.data.corruptions import DETERMINISTIC
 from ttaps.data.fetch import MB
 from ttaps.data.layouts import LAYOUTS, Layout
 from ttaps.data.record import recorded_md5
+from ttaps.data.root import asking_for
 from ttaps.errors import DataError
 from ttaps.progress import bar
 
@@ -49,7 +50,7 @@ def check(root: Path, names: Collection[str] = ()) -> list[Status]:
 
 def _check_cifar(layout: Layout, root: Path) -> Status:
     """Check one of the plain sets."""
-    remedy = f"ttaps data get {layout.name}"
+    remedy = f"ttaps data get {layout.name}{asking_for(root)}"
     folder = root / layout.folder
     if not folder.is_dir():
         return Status(layout.name, "", "missing", f"{folder} is not there", remedy)
@@ -68,7 +69,7 @@ def _check_cifar(layout: Layout, root: Path) -> Status:
 def _check_cifar_c(name: str, root: Path) -> list[Status]:
     """Check one of the corrupted sets: the line for the whole, then a line for each file."""
     folder = root / FOLDERS[name]
-    remedy = f"ttaps data build {name}"
+    remedy = f"ttaps data build {name}{asking_for(root)}"
     present = [file for file in C_FILES if (folder / file).is_file()]
     if not present:
         return [Status(name, "", "missing", f"{folder} is not there or empty", remedy)]

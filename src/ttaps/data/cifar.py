@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ttaps.data.layouts import CIFAR10, CIFAR100, Layout
 from ttaps.data.pickles import read_pickle
-from ttaps.data.root import data_root
+from ttaps.data.root import asking_for
 from ttaps.errors import DataError, UsageError
 
 
@@ -72,9 +72,7 @@ def split_train(n: int = 50_000, seed: int = 0) -> tuple[NDArray[np.int64], NDAr
 
 def _read_file(layout: Layout, path: Path, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Read one file of ``count`` images, stored as rows of three 32x32 colour planes."""
-    root = path.parent.parent
-    elsewhere = "" if root == data_root() else f" --data-root {root}"
-    remedy = f"Get it with: ttaps data get {layout.name}{elsewhere}"
+    remedy = f"Get it with: ttaps data get {layout.name}{asking_for(path.parent.parent)}"
     batch = read_pickle(path, remedy)
     data, labels = batch.get(b"data"), _labels(batch.get(layout.label_key), len(layout.classes))
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (count, 3072):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ttaps.config import nearest
 from ttaps.data.cifar import ImageSet
 from ttaps.data.layouts import CIFAR10_CLASSES, CIFAR100_CLASSES
+from ttaps.data.root import asking_for
 from ttaps.errors import DataError, UsageError
 
 # In the order of the paper's tables.
@@ -45,7 +46,7 @@ def read_cifar_c(root: Path, name: str, corruption: str, severity: int = 5) -> I
     check_corruption(corruption)
     if severity not in SEVERITIES:
         raise UsageError(f"Severity {severity} does not exist; choose 1, 2, 3, 4 or 5.")
-    remedy = f"Build it with: ttaps data build {name}"
+    remedy = f"Build it with: ttaps data build {name}{asking_for(root)}"
     images = map_array(root / FOLDERS[name] / f"{corruption}.npy", (5 * IMAGES, 32, 32, 3), remedy)
     labels = map_array(root / FOLDERS[name] / "labels.npy", (5 * IMAGES,), remedy)
     part = slice((severity - 1) * IMAGES, severity * IMAGES)

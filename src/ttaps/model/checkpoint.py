@@ -131,7 +131,9 @@ def _fill(network: Network, path: Path) -> None:
         with safe_open(path, framework="pt") as file:  # once: a run that trains may replace the file meanwhile
             noted = (file.metadata() or {}).get("fingerprint")
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if path.exists():  # safetensors says so of a file it may not read, too
+            raise CheckpointError(f"Cannot read {path}: get the right to read it.") from error
         raise CheckpointError(f"{path} is missing: the folder holds no finished checkpoint yet.") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(
