@@ -138,9 +138,26 @@ def test_an_option_of_another_method(refused: Refused, model: Path, picture: Pat
     assert words.endswith("Help: ttaps adapt --method tent --help")
 
 
-def test_data_that_is_missing_somewhere_else(refused: Refused, tmp_path: Path) -> None:
+def test_pictures_that_are_all_bad_are_all_named(refused: Refused, model: Path) -> None:
+    assert refused("adapt", model, "none.png", "no.png") == "There is no file none.png.\nThere is no file no.png."
+
+
+def test_a_wrong_line_points_to_the_help_of_its_sub_command(refused: Refused) -> None:
+    assert refused("results", "export", "one", code=2).endswith("Help: ttaps results export --help")
+    assert refused("data", "get", code=2).endswith("Help: ttaps data get --help")
+    assert refused("data", "chek", code=2).endswith("Help: ttaps data --help")
+
+
+def test_a_wrong_corruption_is_told_before_missing_data(refused: Refused, tmp_path: Path) -> None:
+    wrong = ("data", "build", "cifar10-c", "--corruptions", "foggy", "--data-root", tmp_path)
+    assert refused(*wrong, code=2) == "Unknown corruption 'foggy' (did you mean 'fog'?)."
+
+
+def test_data_that_is_missing_somewhere_else(refused: Refused, model: Path, tmp_path: Path) -> None:
     words = refused("data", "build", "cifar10-c", "--data-root", tmp_path / "else")
     assert words.endswith(f"Get it with: ttaps data get cifar10 --data-root {tmp_path / 'else'}")
+    words = refused("evaluate", model, "--data", "cifar10-c", "--data-root", tmp_path / "else")
+    assert words.endswith(f"Build it with: ttaps data build cifar10-c --data-root {tmp_path / 'else'}")
 
 
 def test_a_bad_picture_among_good_ones(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,9 +252,7 @@ def test_wrong_options_of_evaluate(
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments", [("adapt",), ("evaluate",), ("train",), ("data",), ("data", "get"), ("data", "git", "cifar10")]
-)
+@pytest.mark.parametrize("arguments", [("adapt",), ("evaluate",), ("train",), ("data",), ("data", "git", "cifar10")])
 def test_what_must_be_given(refused: Refused, arguments: tuple[str, ...]) -> None:
     assert refused(*arguments, code=2).endswith(f"Help: ttaps {arguments[0]} --help")
 

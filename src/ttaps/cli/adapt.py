@@ -30,7 +30,9 @@ class Adapt:
 
     model: ModelName
     """A model by name (cifar10; ttaps info lists them) or a run folder."""
-    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE...")]
+    images: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE...", help_behavior_hint="(required)")
+    ]
     """Picture files, of any size."""
     method: str = "ttaps:tuned"
     """How to adapt (source, tent, memo, ttaps, ttaps:tuned, ...: see ttaps methods); its own settings are the options below."""
@@ -43,7 +45,7 @@ class Adapt:
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
     threads: int | None = None
-    """Threads torch may use on a CPU."""
+    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
 
 
 def run(arguments: list[str]) -> None:
@@ -90,7 +92,7 @@ def _read_all(paths: Sequence[Path], size: int) -> tuple[list[tuple[Path, torch.
             say(f"{path}: {note}.")
         pictures.append((path, torch.from_numpy(pixels)))
     if not pictures:
-        raise complaints[0]
+        raise DataError("\n".join(map(str, complaints)))
     return pictures, complaints
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from ttaps.cli.options import listed, parse, print_json
+from ttaps.cli.options import helped_by, listed, parse, print_json
 from ttaps.errors import UsageError
 
 
@@ -62,8 +62,12 @@ class Check:
     Exit code 1 if a set that is named is not right; without names, if something is damaged or nothing is right.
     """
 
-    names: tyro.conf.Positional[tuple[Literal["cifar10", "cifar100", "cifar10-c", "cifar100-c"], ...]] = ()
-    """Which sets; all if none is named."""
+    names: Annotated[
+        tuple[Literal["cifar10", "cifar100", "cifar10-c", "cifar100-c"], ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[NAME...]", help_behavior_hint="(default: all)"),
+    ] = ()
+    """Which sets: cifar10, cifar100, cifar10-c, cifar100-c."""
     json: bool = False
     """Print for machines."""
     data_root: Path | None = None
@@ -97,4 +101,4 @@ Command = (
 def run(arguments: list[str]) -> None:
     """Get, build or check."""
     kind: Any = Command
-    parse(kind, "data", arguments).run()
+    parse(kind, helped_by("data", arguments, ("get", "build", "check")), arguments).run()

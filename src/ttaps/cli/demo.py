@@ -38,7 +38,7 @@ class Demo:
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
     threads: int | None = None
-    """Threads torch may use on a CPU."""
+    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
 
 
 def run(arguments: list[str]) -> None:

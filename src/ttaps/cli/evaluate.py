@@ -75,7 +75,7 @@ class Evaluate:
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
     threads: int | None = None
-    """Threads torch may use on a CPU."""
+    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
 
 
 def run(arguments: list[str]) -> None:
@@ -223,4 +223,6 @@ def over_seeds_line(group: Sequence[Summary]) -> str:
     """Say mean and deviation of the average accuracy over seeds."""
     average = over_seeds(group)[-1]
     named = settings_line(group[0].experiments[0])
+    if group[0].experiments[0].method == "source":
+        return f"{named}: {average.mean:.1f} %, whatever the seed of the views"
     return f"{named}, {average.seeds} seeds: {average.mean:.1f} ± {average.std or 0:.1f} % after adaptation"

@@ -44,6 +44,11 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
         raise UsageError(f"{shorten(complaint.getvalue())}\nHelp: ttaps {command} --help") from None
 
 
+def helped_by(command: str, arguments: Sequence[str], parts: Sequence[str]) -> str:
+    """Return the command whose help a wrong line needs: that of the sub-command where one of them was meant."""
+    return f"{command} {arguments[0]}" if arguments and arguments[0] in parts else command
+
+
 def shorten(complaint: str) -> str:
     """Return on one line what tyro says in a box, drawn in Unicode or ASCII: what is wrong, and what may have been meant."""
     sections: list[list[str]] = [[]]

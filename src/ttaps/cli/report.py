@@ -26,7 +26,9 @@ FORMATS = {"md": markdown, "tex": latex, "csv": comma_separated}
 class Report:
     """The paper's tables and figures from stored results, with intervals and paired tests. No model is needed."""
 
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...")]
+    folders: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...", help_behavior_hint="(required)")
+    ]
     """Folders of results; the same experiment in several of them is one."""
     table: Literal["md", "tex", "csv"] = "md"
     """Format of the tables: Markdown, LaTeX, or one tidy table of all numbers."""
@@ -39,7 +41,7 @@ class Report:
     html: Path | None = None
     """One page with everything, to be sent to somebody."""
     json: bool = False
-    """Print for machines."""
+    """Print for machines, instead of --table."""
     data_root: Path | None = None
     """Folder of the data sets, for pictures; else $TTAPS_DATA, else ./data."""
 

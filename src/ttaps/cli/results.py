@@ -8,19 +8,21 @@ from typing import Annotated, Any
 
 import tyro
 
-from ttaps.cli.options import parse
+from ttaps.cli.options import helped_by, parse
 from ttaps.errors import TtapsError, UsageError
 
-Folder = Annotated[Path, tyro.conf.Positional]
+Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 
 @dataclass(frozen=True)
 class Merge:
     """Join the results of several folders, from shards or other machines. Done twice, it changes nothing."""
 
-    out: Folder
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Folder that gets all results; made if it is not there."""
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    folders: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...", help_behavior_hint="(required)")
+    ]
     """Folders of results; they stay as they are."""
 
     def run(self) -> None:
@@ -44,7 +46,7 @@ class Export:
 
     folder: Folder
     """Folder of results."""
-    file: Folder
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.csv")]
     """The file to write."""
     images: bool = False
     """A line for every image and step: its label, the prediction, and the probabilities of both."""
@@ -67,4 +69,4 @@ Command = Annotated[Merge, tyro.conf.subcommand("merge")] | Annotated[Export, ty
 def run(arguments: list[str]) -> None:
     """Merge or export."""
     kind: Any = Command
-    parse(kind, "results", arguments).run()
+    parse(kind, helped_by("results", arguments, ("merge", "export")), arguments).run()

@@ -36,7 +36,7 @@ class Train:
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
     threads: int | None = None
-    """Threads torch may use on a CPU."""
+    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
     settings: Annotated[TrainConfig, NO_PREFIX] = field(default_factory=TrainConfig)
 
 
