@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# The figures of docs/results.md, from the stored evaluations that tools/results.sh makes and from the models' records of their training.
+#   bash tools/figures.sh [FOLDER]
+set -eu
+page=${1:-results/page}
+drawn=$(mktemp -d)
+trap 'rm -r "$drawn"' EXIT
+
+draw() { # NAME FIGURE FOLDER...: one of the figures that ttaps report draws, under the name it has in the documents
+  ttaps report "${@:3}" --figures "$drawn" > /dev/null
+  cp "$drawn/$2.png" "docs/figures/$1.png"
+}
+
+draw bars cifar10-c-5-bars-ttaps-tuned "$page/main"
+draw steps cifar10-c-5-steps "$page/steps" "$page/exact"
+draw settings cifar10-val-c-5-settings-ttaps-cifar10 "$page/settings"
+draw cost cifar10-val-c-5-cost-cifar10 "$page/options"
+draw severities cifar10-c-severities "$page/severities"
+ttaps info cifar10 jt-cifar10 ttt-cifar10 baseline-cifar10 --figure docs/figures/learning.png > /dev/null
