@@ -22,6 +22,9 @@ from ttaps.files import cannot_write
 T = TypeVar("T")
 NO_PREFIX = tyro.conf.arg(name="")
 ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+Folders = Annotated[
+    tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...", help_behavior_hint="(required)")
+]
 PRESETS = (
     Path(__file__).parents[1] / "configs",
     Path(__file__).parents[3] / "configs",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
-
-from ttaps.cli.options import make_room, parse, print_json
+from ttaps.cli.options import Folders, make_room, parse, print_json
 from ttaps.errors import UsageError
 from ttaps.files import write_text
 from ttaps.progress import say
@@ -26,9 +24,7 @@ FORMATS = {"md": markdown, "tex": latex, "csv": comma_separated}
 class Report:
     """The paper's tables and figures from stored results, with intervals and paired tests. No model is needed."""
 
-    folders: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...", help_behavior_hint="(required)")
-    ]
+    folders: Folders
     """Folders of results; the same experiment in several of them is one."""
     table: Literal["md", "tex", "csv"] = "md"
     """Format of the tables: Markdown, LaTeX, or one tidy table of all numbers."""

@@ -8,10 +8,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from ttaps.cli.options import helped_by, parse
+from ttaps.cli.options import Folders, helped_by, parse
 from ttaps.errors import TtapsError, UsageError
-
-Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 
 @dataclass(frozen=True)
@@ -20,9 +18,7 @@ class Merge:
 
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Folder that gets all results; made if it is not there."""
-    folders: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...", help_behavior_hint="(required)")
-    ]
+    folders: Folders
     """Folders of results; they stay as they are."""
 
     def run(self) -> None:
@@ -44,7 +40,7 @@ class Merge:
 class Export:
     """Write accuracy and error of every experiment, corruption, severity and step as a tidy CSV file, or every image by itself."""
 
-    folder: Folder
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Folder of results."""
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.csv")]
     """The file to write."""
