@@ -17,3 +17,4 @@ draw settings cifar10-val-c-5-settings-ttaps-cifar10 "$page/settings"
 draw cost cifar10-val-c-5-cost-cifar10 "$page/options"
 draw severities cifar10-c-severities "$page/severities"
 ttaps info cifar10 jt-cifar10 ttt-cifar10 baseline-cifar10 --figure docs/figures/learning.png > /dev/null
+ttaps info long-jt+ent-cifar10 long-baseline-cifar10 --figure docs/figures/learning-long.png > /dev/null
