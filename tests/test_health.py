@@ -69,7 +69,14 @@ def test_a_collapsed_run_is_stopped_and_a_lively_one_is_not(textures: ImageSet, 
 
 
 @pytest.mark.parametrize(
-    "preset", ["paper/jt+ent-cifar10", "quick/jt+ent-cifar10", "hours/jt+ent-cifar10", "hours/jt+ent-cifar100"]
+    "preset",
+    [
+        "paper/jt+ent-cifar10",
+        "quick/jt+ent-cifar10",
+        "hours/jt+ent-cifar10",
+        "hours/jt+ent-cifar100",
+        "long/jt+ent-cifar10",
+    ],
 )
 def test_every_preset_would_be_stopped(preset: str) -> None:
     """Also where the joint loss is short, or is ramped in while the learning rate falls."""
