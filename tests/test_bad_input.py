@@ -388,6 +388,22 @@ def test_a_full_disk_while_saving_loses_nothing(
     assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 
+def test_missing_rights_are_not_a_matter_of_room(
+    refused: Refused, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "closed")
+
+    monkeypatch.setattr("ttaps.cli.report.read_runs", refuse)
+    assert refused("report", tmp_path).startswith("Permission denied: closed.\nGet the right to use it")
+
+    def not_there(*arguments: object, **options: object) -> None:
+        raise FileNotFoundError  # as safetensors answers where a file may not be read
+
+    monkeypatch.setattr("ttaps.model.checkpoint.safe_open", not_there)
+    assert refused("info", model).endswith("model.safetensors: get the right to read it.")
+
+
 def test_a_full_disk_while_logging(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
