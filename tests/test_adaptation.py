@@ -111,6 +111,25 @@ def test_together_is_one_by_one(network: Network, images: Tensor, method: Ttaps)
     assert (together - one_by_one).abs().max() < 1e-5
 
 
+def test_off_the_cpu_sure_images_cost_no_views(
+    network: Network, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confidences = network(images).softmax(-1).amax(-1).detach()
+    method = replace(QUICK, tau=0.1, epsilon=0.05, sure=float(confidences.sort().values[1:3].mean()))
+    one_by_one = method.adapt(network, images, range(5))
+    drawn = []
+    draw = Ttaps.draw
+
+    def watched(self: Ttaps, image: Tensor, key: int) -> Tensor:
+        drawn.append(key)
+        return draw(self, image, key)
+
+    monkeypatch.setattr(Ttaps, "draw", watched)
+    assert (method.adapt_unsure(network, images, range(5)) - one_by_one).abs().max() < 1e-5
+    assert drawn == [i for i in range(5) if confidences[i] < method.sure]
+    assert len(drawn) == 2
+
+
 def test_only_our_own_backbone_goes_together_and_only_off_the_cpu(network: Network, images: Tensor) -> None:
     """Fused attention has no derivative inside ``vmap``: backbones that have it are adapted one by one everywhere."""
     layer = nn.TransformerEncoderLayer(d_model=48, nhead=2, dim_feedforward=16, dropout=0.0, batch_first=True)

@@ -104,6 +104,15 @@ def test_adapt_gives_no_label_to_what_is_not_a_number(
     assert "no prediction, take smaller steps (--lr) (before: " in capsys.readouterr().out
 
 
+def test_adapt_tells_which_pictures_it_left_alone(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for sure, adapted in (("0", False), ("1", True)):
+        options = ("adapt", model, picture, *QUICK, "--sure", sure)
+        (row,) = printed(capsys, *options, "--json")
+        assert row["adapted"] is adapted
+        assert main(list(options)) == 0
+        assert ("(left as it was)" in capsys.readouterr().out) is not adapted
+
+
 def test_adapt_json_holds_the_whole_trace(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = printed(capsys, "adapt", model, picture, "--steps", "2", "--copies", "2", "--json")
     assert [len(step) for step in row["trace"]] == [10, 10, 10]

@@ -101,8 +101,7 @@ class Ttaps:
         with evaluating(ours):
             if in_turn or not goes_together(ours, images.device):
                 return one_by_one(partial(self.adapt_one, ours), images, keys, memory, in_turn)
-            groups = [slice(first, first + TOGETHER) for first in range(0, len(images), TOGETHER)]
-            return torch.cat([self.adapt_together(ours, images[group], keys[group]) for group in groups])
+            return self.adapt_unsure(ours, images, keys)
 
     def adapt_one(self, network: Network, image: Tensor, key: int, memory: Memory) -> Tensor:
         """Algorithm 1. Views do not depend on the weights, so they go through the frozen part all at once."""
@@ -132,6 +131,17 @@ class Ttaps:
                 if self.stops(trace):
                     break
         return torch.stack(trace + trace[-1:] * (self.steps + 1 - len(trace)))
+
+    @torch.no_grad()
+    def adapt_unsure(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
+        """Adapt in groups to the images that the source model is not sure of."""
+        source = in_chunks(network, images, 64 * CHUNK).softmax(-1)
+        traces = source[:, None].repeat(1, self.steps + 1, 1)
+        unsure = [i for i in range(len(images)) if not self.stops([source[i]])]
+        for first in range(0, len(unsure), TOGETHER):
+            group = unsure[first : first + TOGETHER]
+            traces[group] = self.adapt_together(network, images[group], [keys[i] for i in group])
+        return traces
 
     def adapt_together(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
         """Adapt several images in one go, each with weights of its own: for devices that want large batches.

@@ -133,6 +133,7 @@ def _print(paths: Sequence[Path], results: list[Result], as_json: bool) -> None:
             "probability": float(result.probabilities.max()),
             "label_before": result.classes[int(result.source.argmax())],
             "probability_before": float(result.source.max()),
+            "adapted": bool((result.trace != result.source).any()),
             "probabilities": dict(zip(result.classes, result.probabilities.tolist(), strict=True)),
             "trace": result.trace.tolist(),
         }
@@ -145,4 +146,5 @@ def _print(paths: Sequence[Path], results: list[Result], as_json: bool) -> None:
         after = "no prediction, take smaller steps (--lr)"
         if row["label"] is not None:
             after = f"{row['label']} {row['probability']:.1%}"
-        print(f"{row['image']}: {after} (before: {row['label_before']} {row['probability_before']:.1%})")
+        before = f"before: {row['label_before']} {row['probability_before']:.1%}"
+        print(f"{row['image']}: {after} ({before if row['adapted'] else 'left as it was'})")
