@@ -74,8 +74,8 @@ def test_a_collapsed_run_is_stopped_and_a_lively_one_is_not(textures: ImageSet, 
         "paper/jt+ent-cifar10",
         "quick/jt+ent-cifar10",
         "hours/jt+ent-cifar10",
-        "hours/jt+ent-cifar100",
-        "long/jt+ent-cifar10",
+        "short/jt+ent-cifar10",
+        "short/jt+ent-cifar100",
     ],
 )
 def test_every_preset_would_be_stopped(preset: str) -> None:

@@ -5,6 +5,7 @@
 A table stands between <!-- table: KIND PART [HEADING] --> and <!-- end -->. KIND ``changes`` has a line for every experiment stored in
 results/page/PART; ``report`` is the table that `ttaps report results/page/PART` prints under a heading that begins with HEADING;
 ``pairs`` has the lines A → B of its table of differences that HEADING names (A → B; C → D). PART may be several, joined by +.
+A table whose PART is not stored here stays as it is, and is named.
 """
 
 from __future__ import annotations
@@ -97,10 +98,13 @@ KINDS = {"changes": changes, "report": report, "pairs": pairs}
 
 
 def filled(text: str, results: Path) -> str:
-    """Return a document with all its tables made anew."""
+    """Return a document with its tables made anew."""
 
     def made(match: re.Match[str]) -> str:
         folders = [results / part for part in match[3].split("+")]
+        if missing := [str(folder) for folder in folders if not folder.is_dir()]:
+            print(f"left as it is, for want of {', '.join(missing)}: {match[1].strip()}", file=sys.stderr)
+            return match[0]
         return match[1] + KINDS[match[2]](folders, match[4] or "") + match[5]
 
     return BLOCK.sub(made, text)

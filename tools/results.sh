@@ -9,19 +9,29 @@ shift || true
 
 evaluate() { ttaps evaluate "$@" > /dev/null; }
 
-# Which test-time settings: validation images under the four extra corruptions only, all severities, with what the views alone do. `tuned` is the best of these.
+# Which test-time settings: validation images under the four extra corruptions only, all severities, with what the views alone do. First many settings
+# on few images, then the best of them, and what they have in common, on more: `tuned` is the best of the second round.
+readonly SIZE='pool=16,copies=8,scope=last_block,steps=6,views.jitter=0.0,views.grayscale=0.0' SHARP='lr=2,tau=0.1,epsilon=0.05' SOFT='lr=2,tau=0.25,epsilon=0.1'
+
 choice() {
-  local size='pool=16,copies=8,scope=last_block,steps=6,views.jitter=0.0,views.grayscale=0.0' sharp='tau=0.1,epsilon=0.05' soft='tau=0.25,epsilon=0.1' methods='source'
+  local methods='source'
   for views in 'views.scale=[0.7,1.0],views.blur=1.0' 'views.scale=[0.7,1.0],views.blur=0.5' 'views.scale=[0.5,1.0],views.blur=0.5'; do
-    methods+=",ttaps[$size,$views,lr=2,$sharp],ttaps[$size,$views,lr=2,$soft],average[views.jitter=0.0,views.grayscale=0.0,$views]"
+    methods+=",ttaps[$SIZE,$views,$SHARP],ttaps[$SIZE,$views,$SOFT],average[views.jitter=0.0,views.grayscale=0.0,$views]"
   done
-  methods+=",ttaps[$size,views.scale=[0.7,1.0],views.blur=0.5,lr=0.5,$sharp]"
-  methods+=",ttaps[$size,views.scale=[0.7,1.0],views.blur=1.0,lr=2,$sharp,sure=0.5]"
+  methods+=",ttaps[$SIZE,views.scale=[0.7,1.0],views.blur=0.5,lr=0.5,tau=0.1,epsilon=0.05]"
+  methods+=",ttaps[$SIZE,views.scale=[0.7,1.0],views.blur=1.0,$SHARP,sure=0.5]"
   evaluate cifar10 --data cifar10-val-c --severity all --methods "$methods" --limit 30 --out "$out/choice"
 }
 
+finals() {
+  local views='views.scale=[0.7,1.0],views.blur=1.0'
+  local methods="source,average[views.jitter=0.0,views.grayscale=0.0,$views]"
+  for loss in "$SHARP" "$SOFT" "$SHARP,sure=0.5" "$SOFT,sure=0.5"; do methods+=",ttaps[$SIZE,$views,$loss]"; done
+  evaluate cifar10 --data cifar10-val-c --severity all --methods "$methods" --limit 100 --out "$out/finals"
+}
+
 # Is it better than no adaptation where it is needed? Then it is the default of `ttaps adapt` and of the demo.
-better() { evaluate cifar10 --data cifar10-val-c --methods source,average:tuned,ttaps:tuned --limit 300 --out "$out/better"; }
+better() { evaluate cifar10 --data cifar10-val-c --methods source,ttaps:tuned --limit 1000 --out "$out/better"; }
 
 # What each setting does around `tuned`, at severity 5: the same kind of images.
 settings() {
@@ -31,7 +41,7 @@ settings() {
   done
   methods+=",$t[views.scale=[0.14,1.0],views.jitter=1.0,views.grayscale=0.2,views.blur=0.5]" # the paper's views
   methods+=",$t[views.scale=[0.3,1.0]],$t[views.blur=0.0],$t[views.blur=1.0],$t[pool=32,copies=16],$t[steps=10]"
-  methods+=",$t[scope=stage3],$t[scope=norm,steps=3],$t[lr=0.5,momentum=0.9],$t[codes=hard],$t[codes=sinkhorn]"
+  methods+=",$t[sure=1.0],$t[sure=0.8],$t[scope=stage3],$t[scope=norm,steps=3],$t[lr=0.5,momentum=0.9],$t[codes=hard],$t[codes=sinkhorn]"
   evaluate cifar10 --data cifar10-val-c --methods "$methods" --limit 50 --out "$out/settings"
 }
 
@@ -39,36 +49,29 @@ settings() {
 options() {
   local t='ttaps:tuned'
   evaluate cifar10 --data cifar10-val-c --limit 20 --out "$out/options" --methods \
-    "source,$t,$t[copies=4,pool=8],$t[copies=32,pool=64],$t[pool=0],$t[sure=0.7],$t[settled=2],$t[scope=stage3],$t[copies=32,pool=0,scope=stage3]"
+    "source,$t,$t[copies=4,pool=8],$t[copies=32,pool=64],$t[pool=0],$t[sure=1.0],$t[settled=2],$t[scope=stage3],$t[copies=32,pool=0,scope=stage3,sure=1.0]"
 }
 
-# The main table: CIFAR-10-C, severity 5, and the clean test set.
+# The main table: CIFAR-10-C, severity 5, and the clean test set; beside JT+ENT its Baseline, from the same steps before the joint loss.
 main() {
-  evaluate cifar10 --data cifar10 --methods source --out "$out/clean"
+  for model in cifar10 baseline-cifar10; do evaluate $model --data cifar10 --methods source --out "$out/clean"; done
   evaluate cifar10 --data cifar10-c --methods source,tent,ttaps:tuned,average:tuned --limit 300 --projections 1000 --out "$out/main"
+  evaluate baseline-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/main"
+  evaluate baseline-cifar10 --data cifar10-c --methods average:tuned --limit 150 --out "$out/main"
 }
 
 memo() { evaluate cifar10 --data cifar10-c --methods memo --limit 10 --out "$out/main"; }
 
-# The trainings beside JT+ENT at the same budget, from the same steps before the joint loss: Baseline, JT, JT TTA, TTT.
-same() {
-  for model in baseline jt ttt; do
-    evaluate $model-cifar10 --data cifar10 --methods source --out "$out/clean"
-    evaluate $model-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/same"
+# Four trainings of 15.6 epochs from the same steps before the joint loss: Baseline, JT, JT+ENT, TTT.
+short() {
+  for model in baseline jt jt+ent ttt; do
+    evaluate short-$model-cifar10 --data cifar10 --methods source --out "$out/shortclean"
+    evaluate short-$model-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/short"
   done
-  evaluate jt-cifar10 --data cifar10-c --methods ttaps:tuned --limit 300 --out "$out/same"
-  evaluate ttt-cifar10 --data cifar10-c --methods ttt --limit 20 --out "$out/same"
-  evaluate baseline-cifar10 --data cifar10-c --methods average:tuned --limit 100 --out "$out/same"
-}
-
-# The same recipe for 40.5 epochs.
-long() {
-  for model in long-jt+ent-cifar10 long-baseline-cifar10; do
-    evaluate $model --data cifar10 --methods source --out "$out/clean"
-    evaluate $model --data cifar10-c --methods source --limit 300 --out "$out/long"
-  done
-  evaluate long-jt+ent-cifar10 --data cifar10-c --methods ttaps:tuned,average:tuned --limit 300 --out "$out/long"
-  evaluate long-baseline-cifar10 --data cifar10-c --methods average:tuned --limit 150 --out "$out/long"
+  for model in jt jt+ent; do evaluate short-$model-cifar10 --data cifar10-c --methods "ttaps:tuned[sure=1.0]" --limit 300 --out "$out/short"; done
+  evaluate short-jt+ent-cifar10 --data cifar10-c --methods average:tuned --limit 300 --out "$out/short"
+  evaluate short-baseline-cifar10 --data cifar10-c --methods average:tuned --limit 100 --out "$out/short"
+  evaluate short-ttt-cifar10 --data cifar10-c --methods ttt --limit 20 --out "$out/short"
 }
 
 # The paper's settings as printed, at full cost (three hours of one core), against the cheap ones; then those of the authors' code, in order.
@@ -79,7 +82,7 @@ exact() {
 
 # The authors' momentum that lives on from image to image (in order), against momentum that is reset.
 leak() {
-  evaluate cifar10 --data cifar10-c --methods 'ttaps:tuned[lr=0.5,momentum=0.9],ttaps:tuned[lr=0.5,momentum=0.9,leak=true]' \
+  evaluate cifar10 --data cifar10-c --methods 'ttaps:tuned[sure=1.0,lr=0.5,momentum=0.9],ttaps:tuned[sure=1.0,lr=0.5,momentum=0.9,leak=true]' \
     --limit 20 --out "$out/leak"
 }
 
@@ -89,11 +92,11 @@ steps() { evaluate cifar10 --data cifar10-c --methods 'ttaps:tuned[steps=10]' --
 severities() { evaluate cifar10 --data cifar10-c --severity all --methods source,ttaps:tuned --limit 20 --out "$out/severities"; }
 
 hundred() {
-  evaluate cifar100 --data cifar100 --methods source --out "$out/clean"
+  evaluate cifar100 --data cifar100 --methods source --out "$out/hundredclean"
   evaluate cifar100 --data cifar100-c --methods source --limit 200 --out "$out/hundred"
-  evaluate cifar100 --data cifar100-c --methods ttaps:tuned --limit 40 --out "$out/hundred"
+  evaluate cifar100 --data cifar100-c --methods 'ttaps:tuned[sure=1.0]' --limit 40 --out "$out/hundred"
 }
 
-for part in "${@:-choice better settings options main same long memo severities steps leak hundred exact}"; do
+for part in "${@:-choice finals better settings options main short memo severities steps leak hundred exact}"; do
   for one in $part; do "$one"; done
 done

@@ -22,6 +22,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
             "lr": 2.0,
             "tau": 0.1,
             "epsilon": 0.05,
+            "sure": 0.5,
             "views": MILD,
         },
     },
