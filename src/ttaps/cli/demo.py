@@ -19,7 +19,7 @@ from ttaps.report.pictures import Tile, demo_figure
 from ttaps.report.style import check_figure
 
 METHOD = "ttaps:tuned"
-IMAGES = 15  # under each corruption, a number and not a time: everybody sees the same. A third of them takes 14 s of CPU, start included
+IMAGES = 15  # under each corruption, a number and not a time: everybody sees the same.
 PICTURES = 5  # of them in the figure
 
 
@@ -61,7 +61,7 @@ def run(arguments: list[str]) -> None:
         print_json({**facts, "figure": str(options.out), "summary": json.loads(to_json([summary]))[0]})
         return
     print(f"Model {model.name} ({model.fingerprint}): {introduction(model)}")
-    print(f"Real CIFAR-10 test pictures at severity 5, each adapted to by itself.\nMethod: {settings(summary)}.\n")
+    print(f"Real CIFAR-10 test pictures at severity 5, each by itself.\nMethod: {settings(summary)}.\n")
     print(accuracy_table(summary))
     print(f"\n{verdict(summary)} It took {seconds:.0f} s. Pictures with their labels: {options.out}")
 
