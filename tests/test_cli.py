@@ -14,7 +14,7 @@ import pytest
 
 from small_cifar import SMALL10, write_files
 from small_model import QUICK, write_model, write_picture
-from ttaps import __version__, api
+from ttaps import __version__
 from ttaps.adaptation.choice import parse_setting
 from ttaps.cli import COMMANDS, main
 from ttaps.cli.options import PRESETS, print_json, shorten
@@ -22,6 +22,7 @@ from ttaps.config import from_dict, read_toml
 from ttaps.data.layouts import CIFAR10_CLASSES, LAYOUTS
 from ttaps.data.sample import SAMPLE_CORRUPTIONS
 from ttaps.evaluate.store import FILE
+from ttaps.model import known
 from ttaps.training.config import TrainConfig
 
 FAST = ("--set", "ttaps.steps=1", "--set", "ttaps.copies=2")
@@ -338,11 +339,11 @@ def test_a_model_in_the_package_goes_before_one_of_the_same_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, folder in (("PUBLISHED", "z"), ("EMBEDDED", "a")):
-        monkeypatch.setattr(api, name, tmp_path / folder)
+        monkeypatch.setattr(known, name, tmp_path / folder)
     for folder in ("z/b", "z/c", "a/c", "a/d"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "config.json").touch()
-    assert api.known_models() == {
+    assert known.known_models() == {
         name: tmp_path / folder / name for name, folder in (("b", "z"), ("c", "a"), ("d", "a"))
     }
 

@@ -32,7 +32,7 @@ from ttaps.training.batch import Batch, batch_indices
 from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
 from ttaps.training.loop import Run
 from ttaps.training.objectives import OBJECTIVES
-from ttaps.training.optimiser import Average, Optimiser, newton_schulz, orthogonalised
+from ttaps.training.optimiser import Average, Optimiser, newton_schulz, orthogonalised, smooth
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
 from ttaps.training.state import load_state, rewind_metrics
@@ -136,6 +136,31 @@ def test_muon_leaves_parts_of_the_network_to_sgd() -> None:
     assert not torch.equal(ends["muon", ()][names[0]], ends["sgd", ()][names[0]])
     with pytest.raises(UsageError, match="no part 'stam'"):
         Optimiser(weights, OptimiserConfig(name="muon", muon_leaves=("stam",)))
+
+
+def test_smoothing_keeps_smooth_kernels_and_shrinks_rough_ones() -> None:
+    """The blur's three directions of a row, found by hand, are its eigenvectors; both ways their factors multiply."""
+    root = 2**0.5
+    rows = torch.tensor([[1, root, 1], [1, 0, -1], [1, -root, 1]], dtype=torch.float64)
+    factors = torch.tensor([2 + root, 2, 2 - root], dtype=torch.float64) / (2 + root)
+    kernels = torch.einsum("ai,bj->abij", rows, rows)
+    torch.testing.assert_close(smooth(kernels), torch.outer(factors, factors)[..., None, None] * kernels)
+
+
+def test_smoothing_moves_the_kernels_of_its_parts_only() -> None:
+    torch.manual_seed(0)
+    shapes = {"backbone.stem.0.weight": (4, 3, 3, 3), "backbone.stage1.0.conv1.weight": (4, 4, 3, 3)}
+    shapes |= {"backbone.stem.0.shortcut.weight": (4, 3, 1, 1), "backbone.stem.1.weight": (4,)}
+    weights = {name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
+    before = {name: weight.detach().clone() for name, weight in weights.items()}
+    for weight in weights.values():
+        weight.grad = torch.zeros_like(weight)
+    Optimiser(weights, OptimiserConfig(weight_decay=0, smoothing=0.2)).step(0.5)
+    stem, *others = weights
+    torch.testing.assert_close(weights[stem].detach(), 0.9 * before[stem] + 0.1 * smooth(before[stem]))
+    assert all(torch.equal(weights[name], before[name]) for name in others)
+    with pytest.raises(UsageError, match=r"smoothed: the network has no part 'stam'"):
+        Optimiser(weights, OptimiserConfig(smoothing=0.2, smoothed=("stam",)))
 
 
 def test_average_is_the_weighted_sum_of_all_weights_so_far() -> None:

@@ -14,28 +14,16 @@ from torch import Tensor, nn
 
 from ttaps.adaptation import Method, Result, check
 from ttaps.adaptation.choice import written_method
-from ttaps.config import nearest
 from ttaps.data.images import fit, read_image
-from ttaps.errors import CheckpointError, UsageError
+from ttaps.errors import UsageError
 from ttaps.keys import key
 from ttaps.model import Network, to_unit
-from ttaps.model.checkpoint import CONFIG, Model, load_model
+from ttaps.model.checkpoint import Model, load_model
+from ttaps.model.known import folder_of
 from ttaps.model.network import Normalise
-from ttaps.progress import say
 
 ImageLike = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
 MeanStd = tuple[Sequence[float], Sequence[float]]
-EMBEDDED = Path(__file__).parent / "models"
-PUBLISHED = Path(__file__).parents[2] / "models"  # of the repository; an installed package has only the embedded ones
-
-
-def known_models() -> dict[str, Path]:
-    """Return the models of the repository, where this is a clone of it, and those inside the package, in the order of their names.
-
-    Of two with the same name it is the one inside the package.
-    """
-    found = {path.parent.name: path.parent for where in (PUBLISHED, EMBEDDED) for path in where.glob("*/config.json")}
-    return dict(sorted(found.items()))
 
 
 def load(model: str | Path, backbone: nn.Module | None = None, features: int | None = None) -> Model:
@@ -45,17 +33,6 @@ def load(model: str | Path, backbone: nn.Module | None = None, features: int | N
     ``model.network.to("cuda")`` moves it, and :func:`adapt` works where it is.
     """
     return load_model(folder_of(model), backbone, features)
-
-
-def folder_of(model: str | Path) -> Path:
-    """Return where a model is, by its name or the path of its folder."""
-    inside = known_models()
-    found = inside.get(model, Path(model)) if isinstance(model, str) else model
-    if found != Path(model) and (Path(model) / CONFIG).exists() and not found.samefile(model):
-        say(f"'{model}' is the model of that name that comes with ttaps; the one in the folder here is ./{model}.")
-    if not found.exists():
-        raise CheckpointError(f"There is no model '{model}': no such folder{nearest(str(model), inside)}.")
-    return found
 
 
 def adapt(

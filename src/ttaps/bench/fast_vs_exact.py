@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ttaps.adaptation import EPISODIC
-from ttaps.api import known_models, load
+from ttaps.api import load
 from ttaps.errors import TtapsError
 from ttaps.evaluate import Experiment, Store, compare, to_json
 from ttaps.evaluate.settings import settings_name
 from ttaps.files import write_text
+from ttaps.model.known import known_models
 
 FILE = "fast_vs_exact.json"
 EXACT, FAST = "", "fast"  # names of settings: exact mode is the method's own

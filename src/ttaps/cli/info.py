@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import tyro
 
 from ttaps.adaptation import serves
-from ttaps.api import folder_of, known_models, load
+from ttaps.api import load
 from ttaps.cli.options import parse, print_json
 from ttaps.errors import UsageError
 from ttaps.model.checkpoint import Model
+from ttaps.model.known import folder_of, known_models
 from ttaps.progress import say
 from ttaps.report.learning import learning_figure, read_learning
 from ttaps.report.style import check_figure, save_figure

@@ -28,6 +28,11 @@ class OptimiserConfig:
     """Nesterov momentum."""
     weight_decay: float = 1e-5
     """L2 penalty."""
+    smoothing: float = 0.0
+    """How much of the roughness of 3x3 kernels every full step takes away, in the parts that ``smoothed`` names: smooth kernels do not
+    hear pixel noise."""
+    smoothed: tuple[str, ...] = ("stem",)
+    """Parts (``stem``, ``stage1``, ...) whose kernels are smoothed."""
     warmup: float = 10
     """Epochs of linear warm-up."""
     hold: float = 0.0
@@ -98,6 +103,9 @@ class TrainConfig:
     """Passes over the training images."""
     batch: int = 256
     """Images per step, over all processes."""
+    start: str = ""
+    """Model, by name or folder, whose weights the run starts from; at random if empty. A classifier, prototypes or heads that do not
+    fit start at random all the same."""
     seed: int = 0
     """Seed of the initial weights, the order of images and the views."""
     sizes: tuple[int, ...] = ()
@@ -137,7 +145,12 @@ class TrainConfig:
         ):
             if not 0 < value < math.inf:
                 raise UsageError(f"{name} must be positive, not {value}.")
-        for name, value in (("average", self.average), ("optimiser.momentum", self.optimiser.momentum)):
+        below_one = (
+            ("average", self.average),
+            ("optimiser.momentum", self.optimiser.momentum),
+            ("optimiser.smoothing", self.optimiser.smoothing),
+        )
+        for name, value in below_one:
             if not 0 <= value < 1:
                 raise UsageError(f"{name} must be at least 0 and less than 1, not {value}.")
         if (

@@ -27,6 +27,7 @@ from ttaps.training.optimiser import Average, Optimiser
 from ttaps.training.parallel import Ranks
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
+from ttaps.training.start import start_from
 from ttaps.training.state import FORK, State, check_images, load_state, log_metrics, rewind_metrics, save_state
 from ttaps.training.stop import asked_to_stop
 from ttaps.training.validation import accuracy
@@ -49,7 +50,9 @@ class Run:
             raise UsageError("model.norm = batch needs the whole batch in one process: use 1 process or group norm.")
         self.config, self.folder, self.split, self.ranks = config, folder, split, ranks
         self.device = torch.device(device)
-        self.network = initial_network(config).to(self.device)
+        self.network = initial_network(config)
+        self.started = start_from(config.start, self.network) if config.start else {}
+        self.network.to(self.device)
         weights = dict(self.network.named_parameters())
         self.optimiser = Optimiser(weights, config.optimiser)
         self.average = Average(weights.items(), config.average) if config.average else None
@@ -235,6 +238,7 @@ class Run:
             "steps": self.schedule.steps,
             "hours": round(self.seconds / 3600, 2),
             "hardware": self.hardware(),
+            **({"start": self.started} if self.started else {}),
             **measured,
         }
         card = model_card(self.config, info, len(self.images))
@@ -280,7 +284,7 @@ class Run:
 
 
 def initial_network(config: TrainConfig) -> Network:
-    """Return the network before the first step: a function of the seed, whatever was drawn before."""
+    """Return the network as it is drawn: a function of the seed, whatever was drawn before."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(config.seed, "weights"))
         return Network(config.model).train()

@@ -20,8 +20,12 @@ class Optimiser:
         self.weights = dict(weights)
         self.momentum = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         parts = {part for name in weights for part in name.split(".")}
-        for unknown in sorted(set(config.muon_leaves) - parts):
-            raise UsageError(f"optimiser.muon_leaves: the network has no part '{unknown}'.")
+        for setting, named in (
+            ("muon_leaves", config.muon_leaves),
+            ("smoothed", config.smoothed * (config.smoothing > 0)),
+        ):
+            for unknown in sorted(set(named) - parts):
+                raise UsageError(f"optimiser.{setting}: the network has no part '{unknown}'.")
 
     @torch.no_grad()
     def step(self, scale: float) -> None:
@@ -33,10 +37,12 @@ class Optimiser:
         for name, weight in moving.items():
             lr = self.config.muon_lr if name in kernels else self.config.lr
             weight.add_(updates[name], alpha=-lr * scale)
+            if self.config.smoothing and weight.shape[2:] == (3, 3) and _part_of(name, self.config.smoothed):
+                weight.lerp_(smooth(weight), self.config.smoothing * scale)
 
     def _orthogonal(self, name: str) -> bool:
         """Say whether Muon moves this convolution (``backbone.stage1.0...``)."""
-        return self.config.name == "muon" and not set(name.split(".")).intersection(self.config.muon_leaves)
+        return self.config.name == "muon" and not _part_of(name, self.config.muon_leaves)
 
     def _momentum_updates(self, moving: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
         """v ← m v + g with the L2 penalty inside g; the update is v, or g + m v with Nesterov."""
@@ -52,6 +58,19 @@ class Optimiser:
         torch._foreach_add_(velocity, gradients)
         updates = torch._foreach_add(gradients, velocity, alpha=config.momentum) if config.nesterov else velocity
         return dict(zip(names, updates, strict=True))
+
+
+def _part_of(name: str, parts: Iterable[str]) -> bool:
+    return not set(name.split(".")).isdisjoint(parts)
+
+
+def smooth(kernels: Tensor) -> Tensor:
+    """Blur 3x3 kernels by (1, 2, 1) down and across, scaled so that the smoothest kernel, (1, √2, 1) both ways, stays as it is.
+
+    The other two directions of a row, (1, 0, -1) and (1, -√2, 1), keep 0.59 and 0.17 of their size.
+    """
+    blur = kernels.new_tensor([[2.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, 2.0]]) / (2 + math.sqrt(2))
+    return blur @ kernels @ blur
 
 
 def orthogonalised(kernels: Mapping[str, Tensor], iterations: int = 3) -> dict[str, Tensor]:

@@ -1,0 +1,38 @@
+"""Start from the weights of a trained model: another sitting of a long training, or one's own data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ttaps.errors import UsageError
+from ttaps.model import Network
+from ttaps.model.checkpoint import Model, load_model
+from ttaps.model.known import folder_of
+
+OWN = ("classifier.", "prototypes", "heads.")
+"""What may differ in number, and then stays as it was drawn."""
+
+
+def start_from(name: str, network: Network) -> dict[str, Any]:
+    """Put the weights of the model called ``name`` into ``network``; return what a card should say of it."""
+    model = load_model(folder_of(name))
+    take_over(network, model)
+    hours = model.info.get("hours", 0) + model.info.get("start", {}).get("hours", 0)
+    return {"model": name, "fingerprint": model.fingerprint, "hours": round(hours, 2)}
+
+
+@torch.no_grad()
+def take_over(network: Network, model: Model) -> None:
+    """Copy the weights of ``model`` into ``network``."""
+    theirs = model.network.state_dict()
+    for name, weight in network.state_dict().items():
+        if name in theirs and theirs[name].shape == weight.shape:
+            weight.copy_(theirs[name])
+        elif not name.startswith(OWN):
+            there = f"shape {tuple(theirs[name].shape)}" if name in theirs else "no such weights"
+            raise UsageError(
+                f"start: '{name}' has shape {tuple(weight.shape)} here and {there} in the model '{model.name}'.\n"
+                "Give this run the network of that model (--model.width, --model.depth, ...; its train.toml has them)."
+            )

@@ -1,0 +1,81 @@
+"""A run that starts from a model: the weights that fit are its weights, the rest is drawn, and nothing else of a run changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from small_training import SHORT
+from ttaps.data import ImageSet
+from ttaps.errors import CheckpointError, UsageError
+from ttaps.model.checkpoint import load_model
+from ttaps.training.config import TrainConfig
+from ttaps.training.loop import Run, initial_network
+from ttaps.training.split import Split
+
+
+@pytest.fixture
+def trained(textures: ImageSet, tmp_path: Path) -> Path:
+    """A finished run."""
+    Run(SHORT, tmp_path / "trained", Split.of(textures)).train()
+    return tmp_path / "trained"
+
+
+def begun(config: TrainConfig, textures: ImageSet, folder: Path) -> dict[str, torch.Tensor]:
+    return Run(config, folder, Split.of(textures)).network.state_dict()
+
+
+def test_it_begins_where_the_model_is(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    ours, theirs = (
+        begun(replace(SHORT, start=str(trained)), textures, tmp_path / "next"),
+        load_model(trained).network.state_dict(),
+    )
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_what_is_other_in_number_is_drawn(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    other = replace(SHORT.model, prototypes=20, heads=("rotation",))
+    config = replace(SHORT, start=str(trained), model=other)
+    ours, theirs = begun(config, textures, tmp_path / "next"), load_model(trained).network.state_dict()
+    drawn = initial_network(config).state_dict()
+    for name, weight in ours.items():
+        fresh = name == "prototypes" or name.startswith("heads.")
+        assert torch.equal(weight, (drawn if fresh else theirs)[name]), name
+
+
+def test_another_network_is_refused(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    wide = replace(SHORT, start=str(trained), model=replace(SHORT.model, width=8))
+    with pytest.raises(
+        UsageError, match=r"start: 'backbone.stem.0.weight' has shape \(8, 3, 3, 3\) here and shape \(4,"
+    ):
+        begun(wide, textures, tmp_path / "next")
+    with pytest.raises(CheckpointError, match="no model 'cifar11'"):
+        begun(replace(SHORT, start="cifar11"), textures, tmp_path / "next")
+
+
+def test_the_card_says_where_it_began_and_what_that_took(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    second, third = tmp_path / "second", tmp_path / "third"
+    Run(replace(SHORT, epochs=1, start=str(trained)), second, Split.of(textures)).train()
+    first = load_model(trained)
+    assert load_model(second).info["start"]["fingerprint"] == first.fingerprint
+    assert f"started from the weights of `{trained}` ({first.fingerprint})" in load_model(second).card
+    Run(replace(SHORT, epochs=1, start=str(second)), third, Split.of(textures)).train()
+    so_far = sum(load_model(run).info["hours"] for run in (trained, second))
+    assert load_model(third).info["start"]["hours"] == pytest.approx(so_far, abs=0.006)
+
+
+def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    config, split = replace(SHORT, start=str(trained), epochs=2), Split.of(textures)
+    Run(config, tmp_path / "whole", split).train()
+    killed = Run(config, tmp_path / "killed", split)
+    (tmp_path / "killed").mkdir()
+    for step in range(5):
+        killed.step(step)
+    killed.save(5)
+    Run(config, tmp_path / "killed", split).train()
+    whole, again = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
+    assert whole == again
