@@ -12,13 +12,14 @@ from ttaps.cli import main
 from ttaps.config import to_toml
 from ttaps.errors import TtapsError
 from ttaps.report.learning import learning_figure, read_learning, sizes, smoothed
+from ttaps.training.config import TrainConfig
 from ttaps.training.state import METRICS, log_metrics
 
 
-def recorded(folder: Path, *rows: dict[str, float | int]) -> Path:
+def recorded(folder: Path, *rows: dict[str, float | int], config: TrainConfig = SHORT) -> Path:
     """Return a run folder with these rows of metrics."""
     folder.mkdir()
-    (folder / "train.toml").write_text(to_toml(SHORT))
+    (folder / "train.toml").write_text(to_toml(config))
     for row in rows:
         log_metrics(folder, row)
     return folder
@@ -35,13 +36,36 @@ def test_points_are_the_rows(tmp_path: Path) -> None:
     assert run.validation == [(1.0, 25.0), (1.5, 75.0)]
     assert run.cross_entropy == [(0.5, 2.0), (1.0, 1.0)]
     assert sizes([run]) == [(0.0, 6), (2.0, 8)], "0.4 of five epochs at six pixels"
-    assert sizes([run, replace(run, config=replace(SHORT, size_until=(0.5, 1.0)))]) == []
+    assert sizes([run, replace(run, sizes=[(0.0, 6), (2.5, 8)])]) == []
 
     above, below = learning_figure([run, replace(run, name="again")]).axes
     for axes, points in ((above, run.validation), (below, smoothed(run.cross_entropy))):
         drawn = [line for line in axes.lines if line.get_linestyle() != ":"]
         assert [list(zip(*line.get_data(), strict=True)) for line in drawn] == [points, points]
         assert drawn[0].get_linestyle() != drawn[1].get_linestyle(), "two runs of one kind are told apart"
+
+
+def test_a_run_stands_behind_the_one_it_started_from(tmp_path: Path) -> None:
+    first = recorded(
+        tmp_path / "first", {"step": 40, "epoch": 5.0, "ce": 2.0}, {"step": 40, "validation_accuracy": 0.5}
+    )
+    goes_on = replace(SHORT, start=str(first), sizes=(8,), size_until=(1.0,))
+    second = recorded(
+        tmp_path / "second",
+        {"step": 8, "epoch": 1.0, "ce": 1.0},
+        {"step": 4, "validation_accuracy": 0.75},
+        config=goes_on,
+    )
+    run = read_learning("mine", second)
+    assert run.validation == [(5.0, 50.0), (5.5, 75.0)]
+    assert run.cross_entropy == [(5.0, 2.0), (6.0, 1.0)]
+    assert (run.sizes, run.epochs, run.config) == ([(0.0, 6), (2.0, 8)], 6.0, goes_on)
+    smaller = recorded(
+        tmp_path / "third", {"step": 8, "epoch": 1.0}, config=replace(goes_on, sizes=(6,), start=str(second))
+    )
+    assert read_learning("mine", smaller).sizes == [(0.0, 6), (2.0, 8), (6.0, 6)]
+    (first / METRICS).unlink()
+    assert read_learning("mine", second).validation == [(0.5, 75.0)], "a model without a record leaves none before"
 
 
 def test_smoothing_is_the_mean_of_neighbours() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import TtapsError
+from ttaps.model.known import folder_of
 from ttaps.report.style import FAINT, SPARE_COLOURS, label_above, look, two_panels, write
 from ttaps.training.config import TrainConfig
 from ttaps.training.state import METRICS
@@ -25,10 +26,37 @@ class Learning:
     config: TrainConfig
     validation: Points
     cross_entropy: Points
+    sizes: list[tuple[float, int]]
+    """From which epoch on it saw pictures of how many pixels."""
+    epochs: float
+    """How many it had."""
 
 
 def read_learning(name: str, folder: Path) -> Learning:
-    """Read what a run wrote down while it trained. Epochs are known at every logged step, so those between are in proportion."""
+    """Read what a run wrote down while it trained, and before it the run of the model that it started from, if that has a record."""
+    own = _read(name, folder)
+    try:
+        before = read_learning(name, folder_of(own.config.start)) if own.config.start else None
+    except TtapsError:
+        before = None
+    return _joined(before, own) if before else own
+
+
+def _joined(before: Learning, own: Learning) -> Learning:
+    """Put a run behind the one that it started from; what it was told is its own."""
+    done = before.epochs
+    validation, cross_entropy = (
+        first + [(done + epoch, value) for epoch, value in second]
+        for first, second in ((before.validation, own.validation), (before.cross_entropy, own.cross_entropy))
+    )
+    sizes = [(done + epoch, pixels) for epoch, pixels in own.sizes]
+    goes_on = sizes[0][1] == before.sizes[-1][1]
+    sizes = before.sizes + sizes[1 if goes_on else 0 :]
+    return Learning(own.name, own.config, validation, cross_entropy, sizes, done + own.epochs)
+
+
+def _read(name: str, folder: Path) -> Learning:
+    """Read one record. Epochs are known at every logged step, so those between are in proportion."""
     try:
         lines = (folder / METRICS).read_text("utf-8").splitlines()
         rows: list[dict[str, float]] = [json.loads(line) for line in lines if line.endswith("}")]
@@ -42,7 +70,10 @@ def read_learning(name: str, folder: Path) -> Learning:
     per_step = logged[-1]["epoch"] / logged[-1]["step"]
     seen = [(row["step"] * per_step, 100 * row["validation_accuracy"]) for row in rows if "validation_accuracy" in row]
     config = from_dict(TrainConfig, read_toml(folder / "train.toml"), where=str(folder))
-    return Learning(name, config, seen, [(row["epoch"], row["ce"]) for row in logged if "ce" in row])
+    losses = [(row["epoch"], row["ce"]) for row in logged if "ce" in row]
+    starts = [0.0, *(config.epochs * until for until in config.size_until[:-1])]
+    pixels = list(zip(starts, config.sizes or (config.model.image_size,), strict=True))
+    return Learning(name, config, seen, losses, pixels, logged[-1]["epoch"])
 
 
 def learning_figure(runs: Sequence[Learning]) -> Any:
@@ -67,13 +98,10 @@ def learning_figure(runs: Sequence[Learning]) -> Any:
 
 
 def sizes(runs: Sequence[Learning]) -> list[tuple[float, int]]:
-    """Return the epochs from which all runs see pictures of so many pixels; nothing where they differ."""
-    each = set()
-    for run in runs:
-        config = run.config
-        starts = [0.0, *(config.epochs * until for until in config.size_until[:-1])]
-        each.add(tuple(zip(starts, config.sizes, strict=False)))
-    return list(each.pop()) if len(each) == 1 else []
+    """Return the epochs from which all runs see pictures of so many pixels; nothing where they differ, or never change."""
+    each = {tuple(run.sizes) for run in runs}
+    same = list(each.pop()) if len(each) == 1 else []
+    return same if len(same) > 1 else []
 
 
 def smoothed(points: Points, most: int = 8) -> Points:
