@@ -12,6 +12,7 @@ from small_training import SHORT
 from ttaps.data import ImageSet
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.model.checkpoint import load_model
+from ttaps.training.branch import branch
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import Run, initial_network
 from ttaps.training.split import Split
@@ -79,3 +80,17 @@ def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: 
     Run(config, tmp_path / "killed", split).train()
     whole, again = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
     assert whole == again
+
+
+def test_a_branch_has_the_heads_of_the_model_too(textures: ImageSet, tmp_path: Path) -> None:
+    """A run with a head, alone, starts with the model's; one that is branched off a run without heads must as well."""
+    split, headed = Split.of(textures), replace(SHORT.model, heads=("rotation",))
+    Run(replace(SHORT, objective="ttt", model=headed, epochs=2), tmp_path / "trained", split).train()
+    trunk = replace(SHORT, start=str(tmp_path / "trained"), epochs=2)
+    other = replace(trunk, objective="ttt", model=headed)
+    Run(trunk, tmp_path / "trunk", split).train()
+    branch(tmp_path / "trunk", other, tmp_path / "branched", split)
+    for name in ("branched", "alone"):
+        Run(other, tmp_path / name, split).train()
+    branched, alone = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("branched", "alone"))
+    assert branched == alone

@@ -17,6 +17,7 @@ from ttaps.training.folder import ONLY_WATCHED, SETTINGS, claimed
 from ttaps.training.loop import initial_network
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
+from ttaps.training.start import start_model
 from ttaps.training.state import FORK, METRICS, State, check_images, load_state, save_state
 
 
@@ -65,7 +66,7 @@ def _fork(source: Path, other: TrainConfig, config: TrainConfig, images: int) ->
 
 def with_heads(state: State, config: TrainConfig) -> State:
     """Add the heads that this run has and the other had not, as they are before the first step: until a loss sees them they rest."""
-    network = initial_network(config)
+    network = initial_network(config, start_model(config.start))
     own = {name: t for name, t in network.state_dict().items() if name.startswith("heads.")}
     still = {name: torch.zeros_like(p) for name, p in network.named_parameters() if name in own}
     fresh = {"weights": own, "momentum": still, "average": {name: own[name].clone() for name in still}}

@@ -14,7 +14,7 @@ from ttaps.config import to_toml
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.keys import key
 from ttaps.model import Network, evaluating, to_unit
-from ttaps.model.checkpoint import save_model
+from ttaps.model.checkpoint import Model, save_model
 from ttaps.model.heads import start_rotation_head
 from ttaps.progress import Bar, bar, say
 from ttaps.training.batch import Batch, batch_indices, epoch_order, epoch_steps
@@ -27,7 +27,7 @@ from ttaps.training.optimiser import Average, Optimiser
 from ttaps.training.parallel import Ranks
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
-from ttaps.training.start import start_from
+from ttaps.training.start import facts, start_model, take_over
 from ttaps.training.state import FORK, State, check_images, load_state, log_metrics, rewind_metrics, save_state
 from ttaps.training.stop import asked_to_stop
 from ttaps.training.validation import accuracy
@@ -50,9 +50,8 @@ class Run:
             raise UsageError("model.norm = batch needs the whole batch in one process: use 1 process or group norm.")
         self.config, self.folder, self.split, self.ranks = config, folder, split, ranks
         self.device = torch.device(device)
-        self.network = initial_network(config)
-        self.started = start_from(config.start, self.network) if config.start else {}
-        self.network.to(self.device)
+        self.start = start_model(config.start)
+        self.network = initial_network(config, self.start).to(self.device)
         weights = dict(self.network.named_parameters())
         self.optimiser = Optimiser(weights, config.optimiser)
         self.average = Average(weights.items(), config.average) if config.average else None
@@ -238,7 +237,7 @@ class Run:
             "steps": self.schedule.steps,
             "hours": round(self.seconds / 3600, 2),
             "hardware": self.hardware(),
-            **({"start": self.started} if self.started else {}),
+            **({"start": facts(self.config.start, self.start)} if self.start else {}),
             **measured,
         }
         card = model_card(self.config, info, len(self.images))
@@ -283,8 +282,11 @@ class Run:
         self.save(self.schedule.steps, measured)
 
 
-def initial_network(config: TrainConfig) -> Network:
-    """Return the network as it is drawn: a function of the seed, whatever was drawn before."""
+def initial_network(config: TrainConfig, start: Model | None = None) -> Network:
+    """Return the network before the first step: drawn, a function of the seed whatever was drawn before, or the weights of a model."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(config.seed, "weights"))
-        return Network(config.model).train()
+        network = Network(config.model).train()
+    if start:
+        take_over(network, start)
+    return network

@@ -15,10 +15,13 @@ OWN = ("classifier.", "prototypes", "heads.")
 """What may differ in number, and then stays as it was drawn."""
 
 
-def start_from(name: str, network: Network) -> dict[str, Any]:
-    """Put the weights of the model called ``name`` into ``network``; return what a card should say of it."""
-    model = load_model(folder_of(name))
-    take_over(network, model)
+def start_model(name: str) -> Model | None:
+    """Return the model that a run is to start from; an empty name is none."""
+    return load_model(folder_of(name)) if name else None
+
+
+def facts(name: str, model: Model) -> dict[str, Any]:
+    """Return what a card should say of it, with all the hours behind it."""
     hours = model.info.get("hours", 0) + model.info.get("start", {}).get("hours", 0)
     return {"model": name, "fingerprint": model.fingerprint, "hours": round(hours, 2)}
 
