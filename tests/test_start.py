@@ -69,6 +69,25 @@ def test_the_card_says_where_it_began_and_what_that_took(trained: Path, textures
     assert load_model(third).info["start"]["hours"] == pytest.approx(so_far, abs=0.006)
 
 
+def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    """The same steps with and without: only the result is another, between the two ends; its prototypes are those learnt."""
+    config, split = replace(SHORT, start=str(trained), epochs=2), Split.of(textures)
+    runs = {share: Run(replace(config, keep=share), tmp_path / str(share), split) for share in (0.0, 0.25)}
+    for run in runs.values():
+        run.train()
+    first, last, mean = (
+        network.state_dict() for network in (load_model(trained).network, runs[0.0].result(), runs[0.25].result())
+    )
+    assert first["prototypes"].shape == last["prototypes"].shape
+    for name, found in mean.items():
+        mixed = found.is_floating_point() and name != "prototypes"
+        torch.testing.assert_close(found, 0.25 * first[name] + 0.75 * last[name] if mixed else last[name])
+    for one, other in zip(runs[0.0].network.parameters(), runs[0.25].network.parameters(), strict=True):
+        assert torch.equal(one, other)
+    with pytest.raises(UsageError, match="set --start"):
+        replace(SHORT, keep=0.5)
+
+
 def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
     config, split = replace(SHORT, start=str(trained), epochs=2), Split.of(textures)
     Run(config, tmp_path / "whole", split).train()

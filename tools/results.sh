@@ -52,12 +52,21 @@ options() {
     "source,$t,$t[copies=4,pool=8],$t[copies=32,pool=64],$t[pool=0],$t[sure=1.0],$t[settled=2],$t[scope=stage3],$t[copies=32,pool=0,scope=stage3,sure=1.0]"
 }
 
-# The main table: CIFAR-10-C, severity 5, and the clean test set; beside JT+ENT its Baseline, from the same steps before the joint loss.
+# The main table: CIFAR-10-C, severity 5, and the clean test set; beside JT+ENT its Baseline, from the same weights where the joint loss begins.
 main() {
   for model in cifar10 baseline-cifar10; do evaluate $model --data cifar10 --methods source --out "$out/clean"; done
   evaluate cifar10 --data cifar10-c --methods source,tent,ttaps:tuned,average:tuned --limit 300 --projections 1000 --out "$out/main"
   evaluate baseline-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/main"
   evaluate baseline-cifar10 --data cifar10-c --methods average:tuned --limit 150 --out "$out/main"
+}
+
+# What the first sitting had given: the models that cifar10 and its Baseline go on from, and the JT+ENT of one sitting.
+first() {
+  for model in first-baseline first-jt+ent; do
+    evaluate $model-cifar10 --data cifar10 --methods source --out "$out/firstclean"
+    evaluate $model-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/first"
+  done
+  evaluate first-jt+ent-cifar10 --data cifar10-c --methods ttaps:tuned --limit 300 --out "$out/first"
 }
 
 memo() { evaluate cifar10 --data cifar10-c --methods memo --limit 10 --out "$out/main"; }
@@ -97,6 +106,6 @@ hundred() {
   evaluate cifar100 --data cifar100-c --methods 'ttaps:tuned[sure=1.0]' --limit 40 --out "$out/hundred"
 }
 
-for part in "${@:-choice finals better settings options main short memo severities steps leak hundred exact}"; do
+for part in "${@:-choice finals better settings options main first short memo severities steps leak hundred exact}"; do
   for one in $part; do "$one"; done
 done

@@ -102,13 +102,13 @@ def _schedule(config: TrainConfig, images: int) -> Schedule:
 
 
 def _everywhere(config: TrainConfig, heads: int) -> TrainConfig:
-    """Return what every step depends on: a config without what is only watched, without what `_at` looks at step by step, and with
-    no more than so many heads."""
+    """Return what every step depends on: a config without what is only watched or does something to the result alone, without what
+    `_at` looks at step by step, and with no more than so many heads."""
     usual = TrainConfig()
     model = replace(config.model, heads=config.model.heads[:heads])
     plain = replace(config.optimiser, warmup=0, hold=0, decay="constant")
     looked_at = ("objective", "epochs", "sizes", "size_until", "loss")
-    rest: dict[str, Any] = {name: getattr(usual, name) for name in (*ONLY_WATCHED, *looked_at)}
+    rest: dict[str, Any] = {name: getattr(usual, name) for name in (*ONLY_WATCHED, *looked_at, "keep")}
     return replace(config, model=model, optimiser=plain, **rest)
 
 

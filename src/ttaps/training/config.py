@@ -106,6 +106,9 @@ class TrainConfig:
     start: str = ""
     """Model, by name or folder, whose weights the run starts from; at random if empty. A classifier, prototypes or heads that do not
     fit start at random all the same."""
+    keep: float = 0.0
+    """With ``start``: share of the starting weights in the result, which is their mean with what was learnt (WiSE-FT, Wortsman et al.,
+    2022). Prototypes and heads are those learnt."""
     seed: int = 0
     """Seed of the initial weights, the order of images and the views."""
     sizes: tuple[int, ...] = ()
@@ -146,6 +149,7 @@ class TrainConfig:
             if not 0 < value < math.inf:
                 raise UsageError(f"{name} must be positive, not {value}.")
         below_one = (
+            ("keep", self.keep),
             ("average", self.average),
             ("optimiser.momentum", self.optimiser.momentum),
             ("optimiser.smoothing", self.optimiser.smoothing),
@@ -159,6 +163,8 @@ class TrainConfig:
             or self.size_until[-1:] != (1.0,)
         ):
             raise UsageError("sizes and size_until must be equally long, and size_until must rise to 1.")
+        if self.keep and not self.start:
+            raise UsageError("keep is a share of the weights that a run starts from: set --start MODEL too.")
         head = HEADS.get(self.objective)
         if head and head not in self.model.heads:
             raise UsageError(f"Objective {self.objective} trains a {head} head: set --model.heads {head}.")

@@ -27,7 +27,7 @@ from ttaps.training.optimiser import Average, Optimiser
 from ttaps.training.parallel import Ranks
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
-from ttaps.training.start import facts, start_model, take_over
+from ttaps.training.start import facts, kept, start_model, take_over
 from ttaps.training.state import FORK, State, check_images, load_state, log_metrics, rewind_metrics, save_state
 from ttaps.training.stop import asked_to_stop
 from ttaps.training.validation import accuracy
@@ -205,11 +205,14 @@ class Run:
         return accuracy(self.result(), torch.from_numpy(images), torch.from_numpy(labels), size)
 
     def result(self) -> Network:
-        """Return the network as it would be delivered now: the averaged weights, or the last ones."""
-        if not self.average:
+        """Return the network as it would be delivered now: the averaged or the last weights, with a share of those it started from."""
+        if not self.average and not self.config.keep:
             return self.network
+        weights = self.network.state_dict() | (self.average.weights if self.average else {})
+        if self.start and self.config.keep:
+            weights = kept(weights, self.start, self.config.keep)
         network = Network(self.config.model).to(self.device)
-        network.load_state_dict(self.network.state_dict() | self.average.weights)
+        network.load_state_dict(weights)
         network.renormalise_prototypes()
         return network
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ttaps.errors import UsageError
 from ttaps.model import Network
 from ttaps.model.checkpoint import Model, load_model
 from ttaps.model.known import folder_of
 
-OWN = ("classifier.", "prototypes", "heads.")
+LEARNT = ("prototypes", "heads.")
+"""What belongs to the new loss."""
+OWN = ("classifier.", *LEARNT)
 """What may differ in number, and then stays as it was drawn."""
 
 
@@ -39,3 +42,14 @@ def take_over(network: Network, model: Model) -> None:
                 f"start: '{name}' has shape {tuple(weight.shape)} here and {there} in the model '{model.name}'.\n"
                 "Give this run the network of that model (--model.width, --model.depth, ...; its train.toml has them)."
             )
+
+
+def kept(weights: dict[str, Tensor], model: Model, share: float) -> dict[str, Tensor]:
+    """Return the mean of the weights of a run and those it started from, which have this ``share``; prototypes and heads are the run's."""
+    theirs = model.network.state_dict()
+
+    def both(name: str, own: Tensor) -> bool:
+        fits = name in theirs and theirs[name].shape == own.shape
+        return fits and own.is_floating_point() and not name.startswith(LEARNT)
+
+    return {name: own.lerp(theirs[name].to(own), share) if both(name, own) else own for name, own in weights.items()}
