@@ -149,7 +149,10 @@ def test_smoothing_keeps_smooth_kernels_and_shrinks_rough_ones() -> None:
 
 def test_smoothing_moves_the_kernels_of_its_parts_only() -> None:
     torch.manual_seed(0)
-    shapes = {"backbone.stem.0.weight": (4, 3, 3, 3), "backbone.stage1.0.conv1.weight": (4, 4, 3, 3)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "backbone.stem.0.weight": (4, 3, 3, 3),
+        "backbone.stage1.0.conv1.weight": (4, 4, 3, 3),
+    }
     shapes |= {"backbone.stem.0.shortcut.weight": (4, 3, 1, 1), "backbone.stem.1.weight": (4,)}
     weights = {name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
     before = {name: weight.detach().clone() for name, weight in weights.items()}

@@ -52,21 +52,18 @@ options() {
     "source,$t,$t[copies=4,pool=8],$t[copies=32,pool=64],$t[pool=0],$t[sure=1.0],$t[settled=2],$t[scope=stage3],$t[copies=32,pool=0,scope=stage3,sure=1.0]"
 }
 
-# The main table: CIFAR-10-C, severity 5, and the clean test set; beside JT+ENT its Baseline, from the same weights where the joint loss begins.
+# The main table: CIFAR-10-C, severity 5, and the clean test set; beside JT+ENT the Baseline that it started from.
 main() {
-  for model in cifar10 baseline-cifar10; do evaluate $model --data cifar10 --methods source --out "$out/clean"; done
-  evaluate cifar10 --data cifar10-c --methods source,tent,ttaps:tuned,average:tuned --limit 300 --projections 1000 --out "$out/main"
-  evaluate baseline-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/main"
-  evaluate baseline-cifar10 --data cifar10-c --methods average:tuned --limit 150 --out "$out/main"
+  for model in cifar10 first-baseline-cifar10; do evaluate $model --data cifar10 --methods source --out "$out/clean"; done
+  evaluate cifar10 --data cifar10-c --methods source,ttaps:tuned,average:tuned,tent --limit 300 --projections 1000 --out "$out/main"
+  evaluate first-baseline-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/main"
+  evaluate first-baseline-cifar10 --data cifar10-c --methods average:tuned --limit 150 --out "$out/main"
 }
 
-# What the first sitting had given: the models that cifar10 and its Baseline go on from, and the JT+ENT of one sitting.
+# JT+ENT in one sitting.
 first() {
-  for model in first-baseline first-jt+ent; do
-    evaluate $model-cifar10 --data cifar10 --methods source --out "$out/firstclean"
-    evaluate $model-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/first"
-  done
-  evaluate first-jt+ent-cifar10 --data cifar10-c --methods ttaps:tuned --limit 300 --out "$out/first"
+  evaluate first-jt+ent-cifar10 --data cifar10 --methods source --out "$out/firstclean"
+  evaluate first-jt+ent-cifar10 --data cifar10-c --methods source,ttaps:tuned --limit 300 --out "$out/first"
 }
 
 memo() { evaluate cifar10 --data cifar10-c --methods memo --limit 10 --out "$out/main"; }
