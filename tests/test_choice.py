@@ -23,7 +23,7 @@ def test_brackets_hold_settings_of_one_entry() -> None:
 
 
 def test_the_same_method_written_in_two_ways_is_done_once() -> None:
-    assert chosen_methods("ttaps:tuned,source,ttaps:tuned[steps=6],ttaps:tuned[views.scale=[0.7,1.0]]") == [
+    assert chosen_methods("ttaps:tuned,source,ttaps:tuned[steps=2],ttaps:tuned[views.scale=[0.7,1.0]]") == [
         make_method("ttaps:tuned"),
         Source(),
     ]

@@ -18,7 +18,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
             "pool": 16,
             "copies": 8,
             "scope": "last_block",
-            "steps": 6,
+            "steps": 2,
             "lr": 2.0,
             "tau": 0.1,
             "epsilon": 0.05,
