@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from small_training import SHORT
+from small_training import SHORT, TINY
 from ttaps.cli import main
 from ttaps.config import to_toml
 from ttaps.errors import TtapsError
+from ttaps.model import Network
+from ttaps.model.checkpoint import load_model, save_model
 from ttaps.report.learning import learning_figure, read_learning, sizes, smoothed
 from ttaps.training.config import TrainConfig
 from ttaps.training.state import METRICS, log_metrics
@@ -45,27 +48,38 @@ def test_points_are_the_rows(tmp_path: Path) -> None:
         assert drawn[0].get_linestyle() != drawn[1].get_linestyle(), "two runs of one kind are told apart"
 
 
+def model_of(folder: Path, start: Path | None = None) -> Path:
+    """Make the folder of a run a model's, too, which started from another."""
+    info = {"start": {"fingerprint": load_model(start).fingerprint}} if start else {}
+    save_model(folder, Network(TINY), ("a", "b", "c", "d"), info, "")
+    return folder
+
+
 def test_a_run_stands_behind_the_one_it_started_from(tmp_path: Path) -> None:
-    first = recorded(
-        tmp_path / "first", {"step": 40, "epoch": 5.0, "ce": 2.0}, {"step": 40, "validation_accuracy": 0.5}
-    )
+    rows: list[dict[str, float | int]] = [
+        {"step": 40, "epoch": 5.0, "ce": 2.0},
+        {"step": 40, "validation_accuracy": 0.5},
+    ]
+    first = model_of(recorded(tmp_path / "first", *rows))
     goes_on = replace(SHORT, start=str(first), sizes=(8,), size_until=(1.0,))
-    second = recorded(
-        tmp_path / "second",
-        {"step": 8, "epoch": 1.0, "ce": 1.0},
-        {"step": 4, "validation_accuracy": 0.75},
-        config=goes_on,
-    )
+    rows = [{"step": 8, "epoch": 1.0, "ce": 1.0}, {"step": 4, "validation_accuracy": 0.75}]
+    second = model_of(recorded(tmp_path / "second", *rows, config=goes_on), first)
     run = read_learning("mine", second)
     assert run.validation == [(5.0, 50.0), (5.5, 75.0)]
     assert run.cross_entropy == [(5.0, 2.0), (6.0, 1.0)]
     assert (run.sizes, run.epochs, run.config) == ([(0.0, 6), (2.0, 8)], 6.0, goes_on)
-    smaller = recorded(
-        tmp_path / "third", {"step": 8, "epoch": 1.0}, config=replace(goes_on, sizes=(6,), start=str(second))
-    )
-    assert read_learning("mine", smaller).sizes == [(0.0, 6), (2.0, 8), (6.0, 6)]
-    (first / METRICS).unlink()
-    assert read_learning("mine", second).validation == [(0.5, 75.0)], "a model without a record leaves none before"
+    smaller = replace(goes_on, sizes=(6,), start=str(second))
+    third = model_of(recorded(tmp_path / "third", {"step": 8, "epoch": 1.0}, config=smaller), second)
+    assert read_learning("mine", third).sizes == [(0.0, 6), (2.0, 8), (6.0, 6)]
+    model_of(first)
+    assert read_learning("mine", second).validation == [(0.5, 75.0)], "another model of that name is not its beginning"
+
+
+def test_a_run_that_was_stopped_had_no_sizes_after_that(tmp_path: Path) -> None:
+    first = model_of(recorded(tmp_path / "first", {"step": 8, "epoch": 1.0}))
+    config = replace(SHORT, start=str(first), sizes=(8,), size_until=(1.0,))
+    second = model_of(recorded(tmp_path / "second", {"step": 8, "epoch": 1.0}, config=config), first)
+    assert read_learning("mine", second).sizes == [(0.0, 6), (1.0, 8)]
 
 
 def test_smoothing_is_the_mean_of_neighbours() -> None:
@@ -85,7 +99,7 @@ def test_a_record_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_info_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "cifar10", "cifar10", "--figure", str(tmp_path / "both.svg"), "--json"]) == 0
-    assert capsys.readouterr().out.count('"fingerprint"') == 2
+    assert [facts["name"] for facts in json.loads(capsys.readouterr().out)] == ["cifar10", "cifar10"]
     assert "validation accuracy" in (tmp_path / "both.svg").read_text()
     assert main(["info", "--figure", str(tmp_path / "none.svg")]) == 2
     assert main(["info", "cifar10", "--figure", str(tmp_path / "curve.txt")]) == 2

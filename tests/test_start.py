@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +10,17 @@ import pytest
 import torch
 
 from small_training import SHORT
+from ttaps.cli.options import PRESETS
+from ttaps.config import read_toml
 from ttaps.data import ImageSet
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.model.checkpoint import load_model
+from ttaps.model.known import known_models
 from ttaps.training.branch import branch
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import Run, initial_network
 from ttaps.training.split import Split
+from ttaps.training.start import facts
 
 
 @pytest.fixture
@@ -59,14 +64,13 @@ def test_another_network_is_refused(trained: Path, textures: ImageSet, tmp_path:
 
 
 def test_the_card_says_where_it_began_and_what_that_took(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
-    second, third = tmp_path / "second", tmp_path / "third"
+    second = tmp_path / "second"
     Run(replace(SHORT, epochs=1, start=str(trained)), second, Split.of(textures)).train()
     first = load_model(trained)
     assert load_model(second).info["start"]["fingerprint"] == first.fingerprint
     assert f"started from the weights of `{trained}` ({first.fingerprint})" in load_model(second).card
-    Run(replace(SHORT, epochs=1, start=str(second)), third, Split.of(textures)).train()
-    so_far = sum(load_model(run).info["hours"] for run in (trained, second))
-    assert load_model(third).info["start"]["hours"] == pytest.approx(so_far, abs=0.006)
+    before = replace(first, info={"hours": 1.5, "start": {"hours": 2.25}})
+    assert facts("mine", before) == {"model": "mine", "fingerprint": first.fingerprint, "hours": 3.75}
 
 
 def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
@@ -89,7 +93,7 @@ def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: Imag
 
 
 def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
-    config, split = replace(SHORT, start=str(trained), epochs=2), Split.of(textures)
+    config, split = replace(SHORT, start=str(trained), epochs=2, keep=0.25), Split.of(textures)
     Run(config, tmp_path / "whole", split).train()
     killed = Run(config, tmp_path / "killed", split)
     (tmp_path / "killed").mkdir()
@@ -99,6 +103,37 @@ def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: 
     Run(config, tmp_path / "killed", split).train()
     whole, again = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
     assert whole == again
+    Run(replace(SHORT, seed=1, epochs=1), tmp_path / "other", split).train()
+    for name in ("model.safetensors", "config.json"):
+        shutil.copy(tmp_path / "other" / name, trained / name)
+    with pytest.raises(UsageError, match="started from other weights"):
+        Run(config, tmp_path / "killed", split).train()
+
+
+def test_what_the_model_had_trained_is_not_started_anew(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    run = Run(replace(SHORT, start=str(trained)), tmp_path / "next", Split.of(textures))
+    before = run.network.prototypes.detach().clone()
+    run.begin_joint(8, run.start)  # at the first step
+    assert torch.equal(run.network.prototypes, before)
+    run.begin_joint(8, None)  # after steps of cross-entropy alone, which have moved the projections away
+    assert not torch.equal(run.network.prototypes, before)
+
+
+def test_a_classifier_for_other_classes_is_drawn(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    others = Split.of(replace(textures, classes=tuple(f"other {name}" for name in textures.classes)))
+    config = replace(SHORT, start=str(trained))
+    ours, drawn = Run(config, tmp_path / "next", others).network, initial_network(config)
+    theirs = load_model(trained).network
+    assert torch.equal(ours.classifier.weight, drawn.classifier.weight)
+    assert torch.equal(ours.projector[0].weight, theirs.projector[0].weight)
+    with pytest.raises(UsageError, match="trained for other classes"):
+        Run(replace(config, keep=0.5), tmp_path / "next", others)
+
+
+def test_presets_start_from_models_that_are_there() -> None:
+    starts = [read_toml(path).get("start") for path in PRESETS[1].rglob("*.toml")]
+    assert set(filter(None, starts)) <= set(known_models())
+    assert any(starts)
 
 
 def test_a_branch_has_the_heads_of_the_model_too(textures: ImageSet, tmp_path: Path) -> None:

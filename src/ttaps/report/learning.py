@@ -10,6 +10,7 @@ from typing import Any
 
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import TtapsError
+from ttaps.model.checkpoint import load_model
 from ttaps.model.known import folder_of
 from ttaps.report.style import FAINT, SPARE_COLOURS, label_above, look, two_panels, write
 from ttaps.training.config import TrainConfig
@@ -33,25 +34,29 @@ class Learning:
 
 
 def read_learning(name: str, folder: Path) -> Learning:
-    """Read what a run wrote down while it trained, and before it the run of the model that it started from, if that has a record."""
+    """Read what a run wrote down while it trained, and before it the run of the very model that it started from, if that has a record."""
     own = _read(name, folder)
     try:
-        before = read_learning(name, folder_of(own.config.start)) if own.config.start else None
-    except TtapsError:
-        before = None
-    return _joined(before, own) if before else own
+        start = load_model(folder).info.get("start", {}) if own.config.start else {}
+        before = folder_of(own.config.start) if start else None
+        if before and load_model(before).fingerprint == start["fingerprint"]:
+            return _joined(read_learning(name, before), own)
+    except TtapsError:  # it is gone
+        pass
+    return own
 
 
 def _joined(before: Learning, own: Learning) -> Learning:
     """Put a run behind the one that it started from; what it was told is its own."""
     done = before.epochs
+    seen = [(epoch, pixels) for epoch, pixels in before.sizes if epoch < done]
     validation, cross_entropy = (
         first + [(done + epoch, value) for epoch, value in second]
         for first, second in ((before.validation, own.validation), (before.cross_entropy, own.cross_entropy))
     )
     sizes = [(done + epoch, pixels) for epoch, pixels in own.sizes]
-    goes_on = sizes[0][1] == before.sizes[-1][1]
-    sizes = before.sizes + sizes[1 if goes_on else 0 :]
+    goes_on = sizes[0][1] == seen[-1][1]
+    sizes = seen + sizes[1 if goes_on else 0 :]
     return Learning(own.name, own.config, validation, cross_entropy, sizes, done + own.epochs)
 
 

@@ -27,7 +27,7 @@ from ttaps.training.optimiser import Average, Optimiser
 from ttaps.training.parallel import Ranks
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
-from ttaps.training.start import facts, kept, start_model, take_over
+from ttaps.training.start import facts, has_trained, kept, start_model, take_over
 from ttaps.training.state import FORK, State, check_images, load_state, log_metrics, rewind_metrics, save_state
 from ttaps.training.stop import asked_to_stop
 from ttaps.training.validation import accuracy
@@ -51,7 +51,11 @@ class Run:
         self.config, self.folder, self.split, self.ranks = config, folder, split, ranks
         self.device = torch.device(device)
         self.start = start_model(config.start)
-        self.network = initial_network(config, self.start).to(self.device)
+        if self.start and config.keep and self.start.classes != split.train.classes:
+            raise UsageError(
+                f"keep mixes classifiers, but '{config.start}' was trained for other classes than {config.data} has: set --keep 0."
+            )
+        self.network = initial_network(config, self.start, split.train.classes).to(self.device)
         weights = dict(self.network.named_parameters())
         self.optimiser = Optimiser(weights, config.optimiser)
         self.average = Average(weights.items(), config.average) if config.average else None
@@ -122,7 +126,7 @@ class Run:
         batch = self.batch(step)
         joint = self.schedule.joint(step)
         if self.schedule.joint_begins(step):
-            self.begin_joint(self.schedule.size(step))
+            self.begin_joint(self.schedule.size(step), self.start if step == 0 else None)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
             parts = self.objective(self.network, batch, self.config.loss, joint)
         self.network.zero_grad(set_to_none=True)
@@ -136,11 +140,11 @@ class Run:
             self.average.update(self.network.named_parameters(), step)
         return self.ranks.whole(parts, batch)
 
-    def begin_joint(self, size: int) -> None:
-        """Start what rested while the cross-entropy was alone near what the network has learnt by now."""
-        if self.config.loss.prototypes_from_images:
+    def begin_joint(self, size: int, start: Model | None) -> None:
+        """Start what rested while the cross-entropy was alone near what the network has learnt by now, unless ``start`` had trained it."""
+        if self.config.loss.prototypes_from_images and not has_trained(start, self.network, "prototypes"):
             self.seed_prototypes(size)
-        if self.config.objective == "ttt":
+        if self.config.objective == "ttt" and not has_trained(start, self.network, "rotation"):
             start_rotation_head(self.network)
         if self.average:  # what has rested until now has no past to average
             rested = (item for item in self.network.named_parameters() if item[0].startswith(("prototypes", "heads.")))
@@ -223,7 +227,7 @@ class Run:
 
     def state(self, step: int) -> State:
         """Return where the run stands after so many steps."""
-        return State(step, self.seconds, self.groups(), self.split.digest)
+        return State(step, self.seconds, self.groups(), self.split.digest, self.start.fingerprint if self.start else "")
 
     def groups(self) -> dict[str, dict[str, Tensor]]:
         """Return all tensors that change from step to step."""
@@ -260,6 +264,11 @@ class Run:
             rewind_metrics(self.folder, 0)
             return 0
         check_images(self.folder, state, self.split.digest)
+        if self.start and state.start and state.start != self.start.fingerprint:
+            raise UsageError(
+                f"{self.folder} started from other weights than '{self.config.start}' has now.\n"
+                "Bring those back, or train anew in another folder."
+            )
         try:
             for group, tensors in self.groups().items():
                 for name, tensor in tensors.items():
@@ -285,11 +294,11 @@ class Run:
         self.save(self.schedule.steps, measured)
 
 
-def initial_network(config: TrainConfig, start: Model | None = None) -> Network:
+def initial_network(config: TrainConfig, start: Model | None = None, classes: tuple[str, ...] = ()) -> Network:
     """Return the network before the first step: drawn, a function of the seed whatever was drawn before, or the weights of a model."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(config.seed, "weights"))
         network = Network(config.model).train()
     if start:
-        take_over(network, start)
+        take_over(network, start, classes)
     return network

@@ -29,6 +29,8 @@ class State:
     groups: dict[str, dict[str, Tensor]]
     images: str = ""
     """Checksum of the images that were learnt from; older files have none."""
+    start: str = ""
+    """Fingerprint of the model that the run started from, if any."""
 
 
 def save_state(folder: Path, state: State, name: str = STATE) -> None:
@@ -38,7 +40,7 @@ def save_state(folder: Path, state: State, name: str = STATE) -> None:
         for group, named in state.groups.items()
         for name, t in named.items()
     }
-    noted = {"step": str(state.step), "seconds": f"{state.seconds:.1f}", "images": state.images}
+    noted = {"step": str(state.step), "seconds": f"{state.seconds:.1f}", "images": state.images, "start": state.start}
     write_bytes(folder / name, save(tensors, metadata=noted))
 
 
@@ -57,7 +59,7 @@ def load_state(folder: Path, name: str = STATE) -> State | None:
                 groups.setdefault(group, {})[name] = file.get_tensor(key)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error}).\nDelete it to start this run again.") from error
-    return State(step, seconds, groups, metadata.get("images", ""))
+    return State(step, seconds, groups, metadata.get("images", ""), metadata.get("start", ""))
 
 
 def check_images(folder: Path, state: State, images: str) -> None:
