@@ -115,7 +115,7 @@ def test_what_the_model_had_trained_is_not_started_anew(trained: Path, textures:
     before = run.network.prototypes.detach().clone()
     run.begin_joint(8, run.start)  # at the first step
     assert torch.equal(run.network.prototypes, before)
-    run.begin_joint(8, None)  # after steps of cross-entropy alone, which have moved the projections away
+    run.begin_joint(8)  # after steps of cross-entropy alone, which have moved the projections away
     assert not torch.equal(run.network.prototypes, before)
 
 
@@ -125,7 +125,7 @@ def test_a_classifier_for_other_classes_is_drawn(trained: Path, textures: ImageS
     ours, drawn = Run(config, tmp_path / "next", others).network, initial_network(config)
     theirs = load_model(trained).network
     assert torch.equal(ours.classifier.weight, drawn.classifier.weight)
-    assert torch.equal(ours.projector[0].weight, theirs.projector[0].weight)
+    assert torch.equal(ours.get_parameter("projector.0.weight"), theirs.get_parameter("projector.0.weight"))
     with pytest.raises(UsageError, match="trained for other classes"):
         Run(replace(config, keep=0.5), tmp_path / "next", others)
 

@@ -140,7 +140,7 @@ class Run:
             self.average.update(self.network.named_parameters(), step)
         return self.ranks.whole(parts, batch)
 
-    def begin_joint(self, size: int, start: Model | None) -> None:
+    def begin_joint(self, size: int, start: Model | None = None) -> None:
         """Start what rested while the cross-entropy was alone near what the network has learnt by now, unless ``start`` had trained it."""
         if self.config.loss.prototypes_from_images and not has_trained(start, self.network, "prototypes"):
             self.seed_prototypes(size)
