@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from math import erf, exp, lgamma, log, sqrt
 from pathlib import Path
 
@@ -315,3 +316,14 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(MissingExtra, match=r"ttaps\[corruptions\]"):
         corrupt(flat(0), "defocus_blur", 1, np.random.default_rng(0))
+
+
+def test_luminance_is_fused_on_every_machine() -> None:
+    """Each step against exact fractions, rounded once to 64 and once to 32 bits."""
+    light = np.random.default_rng(0).random((5, 7, 3), dtype=np.float32)
+    weights = [Fraction(float(np.float32(weight))) for weight in (0.299, 0.587, 0.114)]
+    for place in np.ndindex(5, 7):
+        grey = Fraction(0)
+        for value, weight in zip(light[place], weights, strict=True):
+            grey = Fraction(float(np.float32(float(weight * Fraction(float(value)) + grey))))
+        assert float(weather.luminance(light)[place]) == grey
