@@ -94,6 +94,18 @@ def test_average_is_the_mean_over_the_views_that_ttaps_adapts_to(tiny_network: N
     torch.testing.assert_close(trace[1], trace[0], rtol=0, atol=1e-6)
 
 
+def test_average_leaves_alone_what_ttaps_leaves_alone(tiny_network: Network) -> None:
+    images = some_images() / 255
+    surest = Source().adapt(tiny_network, images, range(5))[:, 0].amax(-1)
+    middle = surest.median().item()  # at least this probability: the image in the middle is left alone too
+    everywhere = Average(copies=4).adapt(tiny_network, images, range(5))
+    trace = Average(copies=4, sure=middle).adapt(tiny_network, images, range(5))
+    adapted = Ttaps(copies=2, pool=4, steps=1, lr=10.0, sure=middle).adapt(tiny_network, images, range(5))
+    left = (trace[:, 0] == trace[:, 1]).all(-1)
+    assert left.tolist() == (adapted[:, 0] == adapted[:, 1]).all(-1).tolist() == (surest >= middle).tolist()
+    assert torch.equal(trace[~left], everywhere[~left])
+
+
 @pytest.mark.parametrize("kind", ["preact", "batchnorm"])
 @pytest.mark.parametrize("method", [Tent(steps=0), Memo(steps=0), Memo(lr=0.0, copies=2), Bn(prior=1e12)], ids=named)
 def test_no_step_or_no_step_size_is_the_source_model(kind: str, method: Method) -> None:

@@ -28,11 +28,13 @@ class Average:
 
     copies: int = 16
     """Views of the image."""
+    sure: float = 1.0
+    """Leave an image alone when the model gives its label at least this probability; 1 takes the views of every image."""
     views: SwavViews = field(default_factory=SwavViews)
     """How a view is made."""
 
     def __post_init__(self) -> None:
-        at_least(self, copies=1)
+        at_least(self, copies=1, sure=0)
 
     def lacks(self, network: nn.Module) -> str | None:
         """Return None: any classifier will do."""
@@ -45,9 +47,11 @@ class Average:
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, memory: Memory) -> Tensor:
-        """Predict the image, then its views."""
-        plain, seen = (network(some).softmax(-1) for some in (image, self.draw(image, key)))
-        return torch.stack([plain[0], seen.mean(0)])
+        """Predict the image, then its views, unless the first is sure enough."""
+        plain: Tensor = network(image).softmax(-1)[0]
+        if self.sure < 1 and plain.max() >= self.sure:
+            return torch.stack([plain, plain])
+        return torch.stack([plain, network(self.draw(image, key)).softmax(-1).mean(0)])
 
     def draw(self, image: Tensor, key: int) -> Tensor:
         """Return the views of one image."""
