@@ -20,7 +20,7 @@ import numpy as np
 from ttaps.evaluate import Store, summarise
 from ttaps.evaluate.settings import settings_name
 from ttaps.evaluate.store import Experiment
-from ttaps.evaluate.summary import Accuracy, Difference
+from ttaps.evaluate.summary import Accuracy, Difference, signed
 from ttaps.files import write_text
 from ttaps.report.formats import markdown
 from ttaps.report.outcomes import read_runs
@@ -85,7 +85,7 @@ def accuracy(value: Accuracy) -> str:
 
 def difference(value: Difference) -> str:
     """Write a paired difference with its 95 % interval."""
-    return f"{value.points:+.1f} ({value.low:+.1f} to {value.high:+.1f})"
+    return f"{signed(value.points)} ({value.interval})"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:

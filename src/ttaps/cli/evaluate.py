@@ -33,9 +33,10 @@ from ttaps.evaluate import (
 from ttaps.evaluate.projections import write_projections
 from ttaps.evaluate.settings import changed_settings
 from ttaps.evaluate.spent import Spent
-from ttaps.evaluate.summary import Accuracy, Difference
+from ttaps.evaluate.summary import Accuracy
 from ttaps.evaluate.tally import stored
 from ttaps.progress import say
+from ttaps.report.grids import change_words
 from ttaps.training.parallel import together
 
 
@@ -205,18 +206,13 @@ def accuracy_table(summary: Summary) -> str:
         head, cells = ["", "n", "accuracy", "95 %"], [_share(line.after) for line in lines]
     else:
         head = ["", "n", "before", "95 %", "after", "95 %", "difference", "95 %", "fixed", "broken", "p"]
-        cells = [[*_share(line.before), *_share(line.after), *_change(line.difference)] for line in lines]
+        cells = [[*_share(line.before), *_share(line.after), *change_words(line.difference)] for line in lines]
     rows = [[name, str(line.n), *rest] for name, line, rest in zip(names, lines, cells, strict=True)]
     return table(head, rows, rule_before_last=True)
 
 
 def _share(accuracy: Accuracy) -> list[str]:
     return [f"{accuracy.percent:.1f}", f"{accuracy.low:.1f}-{accuracy.high:.1f}"]
-
-
-def _change(difference: Difference) -> list[str]:
-    interval = f"{difference.low:+.1f} to {difference.high:+.1f}"
-    return [f"{difference.points:+.1f}", interval, str(difference.fixed), str(difference.broken), f"{difference.p:.2g}"]
 
 
 def over_seeds_line(group: Sequence[Summary]) -> str:

@@ -9,7 +9,7 @@ from time import perf_counter
 from rich.text import Text
 
 from ttaps.evaluate.plan import Plan
-from ttaps.evaluate.summary import Line
+from ttaps.evaluate.summary import Line, signed
 from ttaps.evaluate.tally import Tally, found
 from ttaps.progress import Bar, say
 
@@ -90,7 +90,7 @@ def _cells(entry: tuple[str, Line]) -> tuple[str, ...]:
     known = name, f"{line.n:,}", f"{before.percent:.1f}", f"{after.percent:.1f}", f"{after.low:.1f}-{after.high:.1f}"
     if name == "source":
         return *known, "", ""
-    return *known, f"{change.points:+.1f}", f"{change.low:+.1f} to {change.high:+.1f}"
+    return *known, signed(change.points), change.interval
 
 
 def _words(entry: tuple[str, Line]) -> str:

@@ -44,6 +44,11 @@ class Accuracy:
     high: float
 
 
+def signed(number: float) -> str:
+    """Return a difference with its sign; what rounds to nothing is +0.0, never -0.0."""
+    return f"{round(number, 1) + 0.0:+.1f}"
+
+
 @dataclass(frozen=True)
 class Difference:
     """A paired difference in points with its 95 % interval, and the p value of the exact test."""
@@ -61,6 +66,11 @@ class Difference:
     def certain(self) -> bool:
         """Whether it is more than chance explains: the test counts pictures, the interval weighs them, and both must say so."""
         return self.p < SURE and not self.low <= 0 <= self.high
+
+    @property
+    def interval(self) -> str:
+        """The interval in words."""
+        return f"{signed(self.low)} to {signed(self.high)}"
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ttaps.evaluate.summary import AVERAGE, Accuracy
-from ttaps.report.grids import short, signed
+from ttaps.evaluate.summary import AVERAGE, Accuracy, signed
+from ttaps.report.grids import short
 from ttaps.report.style import COLUMN, INK, METHOD_COLOURS, new_figure, strip
 from ttaps.report.tables import Shown, Table, in_metric
 

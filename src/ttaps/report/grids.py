@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ttaps.evaluate.summary import AVERAGE, Accuracy, Difference
+from ttaps.evaluate.summary import AVERAGE, Accuracy, Difference, signed
 from ttaps.report.protocol import protocol
 from ttaps.report.tables import Cell, Shown, Table
 
@@ -152,12 +152,7 @@ def _pair(accuracy: Accuracy) -> tuple[str, str]:
     return f"{accuracy.percent:.1f}", f"{accuracy.low:.1f}-{accuracy.high:.1f}"
 
 
-def signed(number: float) -> str:
-    """Return a difference with its sign; what rounds to nothing is +0.0, never -0.0."""
-    return f"{round(number, 1) + 0.0:+.1f}"
-
-
 def change_words(difference: Difference) -> tuple[str, ...]:
     """Return a difference, its interval, how many labels were fixed and broken, and p."""
-    interval = f"{signed(difference.low)} to {signed(difference.high)}"
-    return signed(difference.points), interval, str(difference.fixed), str(difference.broken), f"{difference.p:.2g}"
+    change = signed(difference.points), difference.interval
+    return *change, str(difference.fixed), str(difference.broken), f"{difference.p:.2g}"

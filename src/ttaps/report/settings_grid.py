@@ -11,8 +11,8 @@ import numpy as np
 
 from ttaps.evaluate import Experiment
 from ttaps.evaluate.settings import default_name, settings_name
+from ttaps.evaluate.summary import signed
 from ttaps.report.alike import SYMBOLS
-from ttaps.report.grids import signed
 from ttaps.report.settings_map import Settings, Tried, coloured
 from ttaps.report.style import COLUMN, INK, new_figure, strip
 
