@@ -100,6 +100,18 @@ def test_every_image_is_a_row_of_its_own(whole: Path) -> None:
     assert found["ttaps", 0] != found["ttaps", 1]
 
 
+def test_results_from_before_a_setting_existed_are_gone_on_with(whole: Path, tmp_path: Path) -> None:
+    with Store(whole, write=False) as store, Store(tmp_path) as older:
+        for number, experiment in store.experiments().items():
+            settings = {name: value for name, value in json.loads(experiment.settings).items() if name != "settled"}
+            before = dataclasses.replace(experiment, settings=json.dumps(settings))
+            older.add(older.experiment(before), store.rows(number))
+    assert run(tmp_path) == [1, 2, 3, 4]
+    assert stored(tmp_path) == ROWS
+    other = evaluate(small_model(), small_benchmark(), [Ttaps(settled=1)], folder=tmp_path, limit=1)
+    assert other == [5]  # that setting makes a difference now
+
+
 def test_killed_and_resumed_gives_the_same_rows(whole: Path, tmp_path: Path) -> None:
     process = start(tmp_path, "4")
     process.kill()

@@ -66,6 +66,14 @@ def test_models_are_grouped_by_k_where_nothing_else_differs(tmp_path: Path) -> N
     assert by_prototypes(columns[:1]) == []
 
 
+def test_what_keeps_weights_is_not_drawn_over_k_with_what_forgets_them(tmp_path: Path) -> None:
+    fill(tmp_path, FOG_SNOW, prototypes=30)
+    fill(tmp_path, FOG_SNOW, prototypes=300)
+    fill(tmp_path, FOG_SNOW, prototypes=300, protocol="online")
+    (group,) = by_prototypes([shown.column for shown in only_table(tmp_path).ours if shown.column])
+    assert [column.runs[0].experiment.protocol for column in group] == ["episodic", "episodic"]
+
+
 def test_calibration_is_counted_in_bins() -> None:
     rng = np.random.default_rng(0)
     confidence = rng.random(500).astype(np.float32)
@@ -127,6 +135,9 @@ def test_pictures_of_a_model_with_other_classes_are_not_misnamed(tmp_path: Path)
     (run,) = read_runs([tmp_path])
     run.rows["label"] += 1
     assert "another order" in find_flips(run, 5, opener(None))[1]
+    run.rows["label"] -= 1
+    run.rows["predictions"][-1, 0] = 10  # sample has classes 0 to 9
+    assert "only some of the model's classes" in find_flips(run, 5, opener(None))[1]
 
 
 def test_a_folder_is_opened_once_for_all_columns_at_the_size_of_its_network(

@@ -24,7 +24,7 @@ from ttaps.evaluate.benchmark import Benchmark
 from ttaps.evaluate.live import Live
 from ttaps.evaluate.order import batch_size, check_order, ordered, streams, whole_batches
 from ttaps.evaluate.plan import EVERYTHING, Item, Plan, Shard
-from ttaps.evaluate.settings import IN_PROTOCOL, settings_name
+from ttaps.evaluate.settings import IN_PROTOCOL, as_stored, settings_name
 from ttaps.evaluate.spent import Spent
 from ttaps.evaluate.store import Experiment, Row, Store
 from ttaps.evaluate.tally import Tally
@@ -101,7 +101,7 @@ class Track:
         self.model, self.data, self.method, self.seed, self.tally, self.spent = model, data, method, seed, tally, spent
         experiment = describe(model, data, method, seed)
         self.name = f"{method.name} {settings_name(experiment)}".strip()
-        self.number = store.experiment(experiment)
+        self.number = store.experiment(as_stored(experiment, store.experiments().values()))
         self.tally.add(store.outcomes(self.number))
 
     def read(self, items: Sequence[Item]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from ttaps.adaptation import EPISODIC, METHODS, make_method, protocol
@@ -21,6 +22,20 @@ def changed_settings(experiment: Experiment) -> dict[str, Any]:
     Of a method or a setting that this version does not know, everything is a change.
     """
     return _changes(flat(json.loads(experiment.settings)), _usual(experiment.method))
+
+
+def all_settings(experiment: Experiment) -> dict[str, Any]:
+    """Return an experiment's settings by their full names; one from before a setting existed had its default."""
+    return _usual(experiment.method) | flat(json.loads(experiment.settings))
+
+
+def as_stored(experiment: Experiment, stored: Iterable[Experiment]) -> Experiment:
+    """Return the stored experiment that is the same one, as it was written then; else the experiment as it is."""
+    settings, plain = all_settings(experiment), dataclasses.replace(experiment, settings="")
+    for other in stored:
+        if dataclasses.replace(other, settings="") == plain and all_settings(other) == settings:
+            return other
+    return experiment
 
 
 def settings_name(experiment: Experiment) -> str:

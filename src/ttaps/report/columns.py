@@ -8,7 +8,7 @@ from typing import Any
 
 from ttaps.adaptation import METHODS
 from ttaps.adaptation.settings import SETTINGS
-from ttaps.evaluate.settings import default_name, settings_name
+from ttaps.evaluate.settings import all_settings, default_name, settings_name
 from ttaps.report.outcomes import Run
 from ttaps.report.published import LABELS
 from ttaps.report.style import PLAIN, Look, look
@@ -108,7 +108,7 @@ def _without_seeds(run: Run) -> tuple[Any, ...]:
     """Return all that runs of one column have in common; a model of which nothing is known is like no other."""
     e = run.experiment
     facts = {name: value for name, value in run.facts.items() if name != "seed"} or e.fingerprint
-    return e.data, e.digest, e.method, e.settings, e.protocol, facts
+    return e.data, e.digest, e.method, sorted(all_settings(e).items()), e.protocol, facts
 
 
 def _replicates(runs: Sequence[Run]) -> list[list[Run]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ttaps.evaluate.settings import all_settings
 from ttaps.evaluate.summary import AVERAGE, Line, measure
 from ttaps.report.columns import Column
 from ttaps.report.pairs import before_after, right_after
@@ -90,7 +91,8 @@ def by_prototypes(columns: Sequence[Column]) -> list[list[Column]]:
         run = column.runs[0]
         facts = {name: value for name, value in run.facts.items() if name not in ("seed", "model")}
         network = {name: value for name, value in run.facts.get("model", {}).items() if name != "prototypes"}
-        key = repr((facts, network, run.experiment.method, run.experiment.settings))
+        e = run.experiment
+        key = repr((facts, network, e.method, sorted(all_settings(e).items()), e.protocol))
         groups.setdefault(key, []).append(column)
     several = [group for group in groups.values() if len({column.prototypes for column in group}) > 1]
     return [sorted(group, key=lambda column: column.prototypes or 0) for group in several]

@@ -56,6 +56,8 @@ def find_flips(run: Run, severity: int, opened: Opener) -> tuple[list[Flip], str
         return [], f"its pictures cannot be read here ({str(error).splitlines()[0]})"
     if any(data.labels[row["image"]] != row["label"] for row in chosen):
         return [], "the model has its classes in another order than the data set"
+    if any(max(row["predictions"]) >= len(data.classes) for row in chosen):
+        return [], "the data set has only some of the model's classes"
     return [_flip(data, row) for row in chosen], ""
 
 
