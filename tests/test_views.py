@@ -302,13 +302,13 @@ def test_no_views_of_no_parameters() -> None:
 
 def test_wrong_input_is_refused_with_its_value() -> None:
     drawn = Parameters.identity(3, 32)
-    with pytest.raises(UsageError, match="blur_kernel is 4"):
+    with pytest.raises(UsageError, match=r"blur_kernel must be an odd number .* not 4"):
         SwavViews(blur_kernel=4)
     with pytest.raises(UsageError, match=r"blur_kernel is 65: .* 32 pixels"):
         SwavViews(blur_kernel=65).apply(pictures(3), drawn)
-    with pytest.raises(UsageError, match=r"scale is \(2.0, 3.0\)"):
+    with pytest.raises(UsageError, match=r"scale must be two rising numbers above 0 and at most 1, not 2.0 and 3.0"):
         SwavViews(scale=(2.0, 3.0))
-    with pytest.raises(UsageError, match="flip is 7"):
+    with pytest.raises(UsageError, match="flip must be a probability, from 0 to 1, not 7"):
         SwavViews(flip=7)
     with pytest.raises(UsageError, match=r"\(3, 32, 32\)"):
         SwavViews().apply(pictures(1)[0], drawn)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -43,6 +44,22 @@ def at_least(settings: Any, **bounds: float) -> None:
     for name, bound in bounds.items():
         if not getattr(settings, name) >= bound:
             raise UsageError(f"{name} must be at least {bound}, not {getattr(settings, name)}.")
+
+
+def rising(settings: Any, *names: str, most: float = math.inf) -> None:
+    """Refuse ranges that do not rise from above 0 to at most ``most``."""
+    for name in names:
+        low, high = getattr(settings, name)
+        if not 0 < low <= high <= most or math.isinf(high):
+            end = "" if math.isinf(most) else f" and at most {most:g}"
+            raise UsageError(f"{name} must be two rising numbers above 0{end}, not {low} and {high}.")
+
+
+def chances(settings: Any, *names: str) -> None:
+    """Refuse what is no probability."""
+    for name in names:
+        if not 0 <= getattr(settings, name) <= 1:
+            raise UsageError(f"{name} must be a probability, from 0 to 1, not {getattr(settings, name)}.")
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ttaps.config import rising
 from ttaps.errors import UsageError
 from ttaps.model.config import ModelConfig
 
@@ -153,6 +154,7 @@ class TrainConfig:
             ("average", self.average),
             ("optimiser.momentum", self.optimiser.momentum),
             ("optimiser.smoothing", self.optimiser.smoothing),
+            ("loss.label_smoothing", self.loss.label_smoothing),
         )
         for name, value in below_one:
             if not 0 <= value < 1:
@@ -163,6 +165,7 @@ class TrainConfig:
             or self.size_until[-1:] != (1.0,)
         ):
             raise UsageError("sizes and size_until must be equally long, and size_until must rise to 1.")
+        rising(self.loss, "crop_scale", most=1)
         if self.keep and not self.start:
             raise UsageError("keep is a share of the weights that a run starts from: set --start MODEL too.")
         head = HEADS.get(self.objective)

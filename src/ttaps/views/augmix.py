@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ttaps.config import at_least, chances
 from ttaps.errors import UsageError
 from ttaps.views import pillow
 from ttaps.views.swav import check
@@ -76,9 +77,8 @@ class AugmixViews:
     """Colour of what comes in from outside: what Pillow makes of the authors' ``fillcolor=128``."""
 
     def __post_init__(self) -> None:
-        for name, least in (("severity", LEAST), ("width", 1), ("depth", 1), ("pad", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+        at_least(self, severity=LEAST, width=1, depth=1, pad=0)
+        chances(self, "flip")
         if self.severity > LEVELS:
             raise UsageError(f"severity must be at most {LEVELS}, not {self.severity}.")
 

@@ -37,7 +37,7 @@ def _ends(like: Tensor, span: tuple[float, float]) -> tuple[Tensor, Tensor]:
 def _fallback(size: int, ratio: tuple[float, float]) -> Tensor:
     """Height and width of the largest box in a square whose width / height lies in ``ratio``."""
     height, width = size / max(1.0, ratio[0]), size * min(1.0, ratio[1])
-    return torch.tensor([round(height), round(width)], dtype=torch.float64)
+    return torch.tensor([max(1, round(height)), max(1, round(width))], dtype=torch.float64)
 
 
 def crop(images: Tensor, index: Tensor | None, box: Tensor, flip: Tensor, size: int) -> Tensor:

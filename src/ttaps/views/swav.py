@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ttaps.config import at_least, chances, rising
 from ttaps.errors import UsageError
 from ttaps.views import blur, colour, crop
 from ttaps.views.parameters import Parameters
@@ -31,6 +32,11 @@ class CropViews:
     """Range of the crop's width / height."""
     flip: float = 0.5
     """Probability of mirroring."""
+
+    def __post_init__(self) -> None:
+        rising(self, "scale", most=1)
+        rising(self, "ratio")
+        chances(self, "flip")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator."""
@@ -70,14 +76,11 @@ class SwavViews:
 
     def __post_init__(self) -> None:
         if self.blur_kernel < 0 or (self.blur_kernel and self.blur_kernel % 2 == 0):
-            raise UsageError(f"blur_kernel is {self.blur_kernel}: give an odd number of pixels, such as 3, or 0")
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise UsageError(
-                f"scale is {self.scale}: give the smallest and the largest share of the area, within 0 and 1."
-            )
-        for name in ("flip", "jitter_probability", "grayscale", "blur"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name} is {getattr(self, name)}: give a probability, from 0 to 1")
+            raise UsageError(f"blur_kernel must be an odd number of pixels, such as 3, or 0, not {self.blur_kernel}.")
+        rising(self, "scale", most=1)
+        rising(self, "ratio", "blur_sigma")
+        at_least(self, jitter=0)
+        chances(self, "flip", "jitter_probability", "grayscale", "blur")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ttaps.config import at_least, chances
 from ttaps.views.parameters import Parameters
 from ttaps.views.swav import make_views
 
@@ -20,6 +21,10 @@ class ShiftViews:
     """Width of the black frame in pixels: how far a picture can be shifted."""
     flip: float = 0.5
     """Probability of mirroring."""
+
+    def __post_init__(self) -> None:
+        at_least(self, padding=0)
+        chances(self, "flip")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator; boxes are in the padded image."""
