@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +101,7 @@ def test_weights_of_another_shape(refused: Refused, model: Path) -> None:
         ({"model": {"prototipes": 12}}, "did you mean 'prototypes'"),
         ({"model": {"depth": 9}}, "depth must be 6n + 2"),
         ({"model": 3}, "config.json"),
+        ({"model": []}, "config.json"),
     ],
 )
 def test_a_config_of_another_version(refused: Refused, model: Path, changes: dict[str, object], words: str) -> None:
@@ -214,6 +218,9 @@ def png_header(width: int, height: int) -> bytes:
         (("--method", "bn"), "Method 'bn' needs BatchNorm layers"),
         (("--figure", "out.bmp"), ".png, .pdf, .svg, not 'out.bmp'"),
         (("--figure", "out"), ".png, .pdf, .svg, not 'out'"),
+        (("--views.ratio", "0", "1"), "ratio must be two rising numbers above 0, not 0.0 and 1.0."),
+        (("--views.scale", "0.5", "2"), "scale must be two rising numbers above 0 and at most 1, not 0.5 and 2.0."),
+        (("--views.flip", "1.5"), "flip must be a probability, from 0 to 1, not 1.5."),
     ],
 )
 def test_wrong_options_of_adapt(
@@ -233,6 +240,7 @@ def test_wrong_options_of_adapt(
         (("--limit", "ten"), "--limit"),
         (("--methods", "source,ttap"), "did you mean 'ttaps'"),
         (("--methods", ","), "names no method"),
+        (("--methods", "ttaps[scope=foo]"), "Scope 'foo', or a part of it, covers no weight"),
         (("--methods", "bn", "--data", "not looked for"), "Method 'bn' needs BatchNorm layers"),
         (("--seeds", "0,b"), "--seeds must be whole numbers"),
         (("--shard", "3/2"), "no shard 3 of 2"),
@@ -276,6 +284,8 @@ def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
         ('objective = "jd"', "objective"),
         ("epochs = ", "is not valid TOML"),
         ("model = 3", "must be a table of settings"),
+        ("[loss]\nlabel_smoothing = 2", "loss.label_smoothing must be at least 0 and less than 1"),
+        ("[loss]\ncrop_scale = [2, 3]", "crop_scale must be two rising numbers above 0 and at most 1"),
     ],
 )
 def test_a_wrong_config(refused: Refused, tmp_path: Path, content: str, words: str) -> None:
@@ -405,12 +415,51 @@ def test_missing_rights_are_not_a_matter_of_room(
 
 
 def test_a_full_disk_while_logging(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    opened = Path.open
 
-    monkeypatch.setattr("ttaps.training.loop.log_metrics", refuse)
+    def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name == "metrics.jsonl":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
     words = refused(*SMOKE, "--batch", "200", "--out", tmp_path)
-    assert words.startswith("No space left on device: while writing.\nMake room")
+    assert words.startswith(f"Cannot write {tmp_path / 'metrics.jsonl'}: No space left on device.")
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("CUDA out of memory. Tried"), RuntimeError("you can't allocate memory: 8")]
+)
+def test_too_little_memory(
+    refused: Refused, model: Path, picture: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ttaps.adaptation.ttaps.Cut", refuse)
+    assert refused("adapt", model, picture, "--sure", "1").startswith("Out of memory.\nUse a smaller --batch")
+
+
+def test_a_fault_of_ours_is_not_called_a_lack_of_memory(
+    model: Path, picture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr("ttaps.adaptation.ttaps.Cut", refuse)
+    with pytest.raises(RuntimeError, match="shapes"):
+        main(["adapt", str(model), str(picture), "--sure", "1"])
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("info",)])
+def test_whoever_reads_may_stop_reading(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "ttaps", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
 
 
 def test_a_full_disk_while_drawing(
@@ -442,6 +491,13 @@ def test_another_run_in_the_folder(refused: Refused, tmp_path: Path) -> None:
     before = (tmp_path / "model.safetensors").read_bytes()
     assert "holds a run with other settings" in refused(*SMOKE, "--batch", "100", "--out", tmp_path, code=2)
     assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+def test_a_folder_in_which_no_run_began_may_be_used(refused: Refused, tmp_path: Path) -> None:
+    """A run that was refused at its first step has left its settings there, and nothing to go on from."""
+    (tmp_path / "train.toml").write_text("epochs = 7\n")
+    assert main([*SMOKE, "--batch", "200", "--out", str(tmp_path)]) == 0
+    assert "epochs = 1" in (tmp_path / "train.toml").read_text()
 
 
 def test_a_damaged_state_is_not_overwritten(refused: Refused, tmp_path: Path) -> None:

@@ -130,7 +130,10 @@ def test_a_partly_built_set_and_truncated_files(tmp_path: Path, monkeypatch: pyt
     (folder / "frost.npy").unlink()
     row = whole(tmp_path, "cifar10-c")
     assert (row.state, row.detail) == ("incomplete", "18 of 20 files; missing: frost.npy, snow.npy")
-    assert row.remedy == f"ttaps data build cifar10-c --data-root {tmp_path}"
+    build = f"ttaps data build cifar10-c --data-root {tmp_path}"
+    assert row.remedy == f"put the official file there; or move {folder} away, then: {build}"  # it is not of our making
+    note_as_built(folder, "fog.npy")
+    assert whole(tmp_path, "cifar10-c").remedy == build
     (folder / "fog.npy").write_bytes((folder / "fog.npy").read_bytes()[:-1])
     assert whole(tmp_path, "cifar10-c").detail == "damaged: fog.npy"
 

@@ -244,3 +244,9 @@ def test_npz_that_is_no_archive_is_refused(tmp_path: Path) -> None:
         read_npz(path)
     with pytest.raises(DataError, match="There is no file"):
         read_npz(tmp_path / "absent.npz")
+
+
+@pytest.mark.parametrize("kind", ["png", "webp"])
+def test_damaged_exif_costs_no_picture(tmp_path: Path, kind: str) -> None:
+    path = save(tmp_path / f"odd.{kind}", PIXELS, exif=b"Exif\0\0XXXXXXXXXXXXXX")
+    assert read_image(path, 32)[0].shape == (3, 32, 32)

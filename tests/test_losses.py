@@ -144,7 +144,7 @@ def test_prototype_entropy_reaches_zero_where_all_prototypes_agree(row: list[flo
     assert prototype_entropy(torch.tensor(row, dtype=torch.float64).repeat(7, 1)).item() == pytest.approx(0, abs=1e-14)
 
 
-def test_prototype_entropy_is_equation_8_and_keeps_its_bounds() -> None:
+def test_prototype_entropy_is_equation_7_and_keeps_its_bounds() -> None:
     for seed, scale in enumerate((0.1, 1.0, 10.0, 100.0)):
         logits = scale * torch.randn(30, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         p = logits.softmax(1)

@@ -1,4 +1,4 @@
-"""The demo's figure: all that is written in it can be read."""
+"""Figures of pictures: all that is written in them can be read, and is true."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from ttaps.adaptation import Result
 from ttaps.cli.demo import METHOD
 from ttaps.evaluate.summary import AVERAGE, Accuracy, Difference, Line
 from ttaps.report import pictures
-from ttaps.report.pictures import Tile, demo_figure
+from ttaps.report.pictures import Tile, adaptation_figure, demo_figure
 
 CAPTION = (
     "Pictures whose label changed come first, for better or worse; all pictures count in the numbers.",
@@ -37,3 +39,12 @@ def test_words_stay_inside_the_figure_and_off_the_chart(count: int, monkeypatch:
     caption = next(box for words, box in boxes.items() if words.startswith("Pictures"))
     assert caption.x1 < left
     assert caption.height < chart.get_window_extent(renderer).height / len(lines)
+
+
+def test_what_is_no_number_has_no_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words: list[str] = []
+    monkeypatch.setattr("ttaps.report.pictures.write", lambda axes, x, y, text, **style: words.append(text))
+    result = Result(torch.tensor([[0.9, 0.1], [float("nan")] * 2]), ("cat", "dog"))
+    picture, views = torch.zeros(3, 8, 8, dtype=torch.uint8), torch.zeros(0, 3, 8, 8)
+    adaptation_figure(tmp_path / "one.png", ["one"], [picture], [views], [result])
+    assert words[:2] == ["before: cat 90%", "after: none"]

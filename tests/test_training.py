@@ -274,7 +274,7 @@ def test_sharing_a_batch_out_changes_no_view(textures: ImageSet) -> None:
 # --- objectives
 
 
-def test_joint_loss_is_equation_9(textures: ImageSet, tiny_network: Network) -> None:
+def test_joint_loss_is_equation_8(textures: ImageSet, tiny_network: Network) -> None:
     batch, config = make_batch(textures), LossConfig(gamma_ce=0.3, gamma_ent=0.1)
     s, t = (tiny_network.scores(tiny_network.project(batch.views(SwavViews(), name))) for name in "st")
     swav = swapped_prediction(s, t, sinkhorn_codes(s), sinkhorn_codes(t), 0.1)

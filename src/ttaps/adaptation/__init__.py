@@ -23,6 +23,8 @@ from ttaps.adaptation.ttaps import Ttaps
 from ttaps.adaptation.ttt import Ttt
 from ttaps.config import from_dict, nearest
 from ttaps.errors import UsageError
+from ttaps.model import Network
+from ttaps.model.cut import adapted_names
 
 
 class Method(Protocol):
@@ -87,6 +89,8 @@ def check(method: Method, network: nn.Module, objective: str = "") -> None:
     if missing:
         known = ", ".join(serves(network, objective))
         raise UsageError(f"Method '{method.name}' needs {missing}; this model can serve {known}.")
+    if isinstance(method, Ttaps) and isinstance(network, Network):
+        adapted_names(network, method.scope)  # refuses a scope that this network has not
 
 
 EPISODIC = "episodic"

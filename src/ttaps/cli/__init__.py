@@ -35,11 +35,26 @@ REMEDIES = {
     "Get the right to use it, or choose another place": (errno.EACCES, errno.EPERM, errno.EROFS),
     "Choose another place": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
 }
+NO_MEMORY = ("out of memory", "can't allocate memory")  # what torch says on a GPU, and on a CPU
+LESS_MEMORY = (
+    "Use a smaller --batch or network to train; fewer --copies, and a smaller --pool, to adapt; fewer --threads."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 1 for a failure, 2 for a wrong command."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = chosen(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has had enough
+        return 0
+    return code
+
+
+def chosen(arguments: Sequence[str]) -> int:
+    """Print what is asked of the program itself, or run one of its commands."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if arguments else 2
@@ -78,9 +93,11 @@ def guarded(command: str, arguments: Sequence[str]) -> int:
         goes_on = " The same command goes on where it was." if command in RESUMES else ""
         print(f"\nttaps {command}: stopped.{goes_on}", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has had enough
-        return 0
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):
+            raise
+        print(f"ttaps {command}: Out of memory.\n{LESS_MEMORY}", file=sys.stderr)
+        return 1
     except OSError as error:
         remedy = next((words for words, numbers in REMEDIES.items() if error.errno in numbers), None)
         if remedy is None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -15,7 +15,6 @@ from ttaps.adaptation import EPISODIC, check
 from ttaps.adaptation.choice import chosen_methods
 from ttaps.api import load
 from ttaps.cli.options import ModelName, listed, parse, pick_device, print_json, table, use_threads
-from ttaps.data.cifar_c import SEVERITIES
 from ttaps.data.sets import NAMES
 from ttaps.errors import UsageError
 from ttaps.evaluate import (
@@ -148,10 +147,10 @@ def time_words(spent: Spent) -> str:
     return f" {spent.whole:,.1f} s: {', '.join(shares)}." if spent.adapting else ""
 
 
-def severities(text: str) -> Sequence[int]:
+def severities(text: str) -> Sequence[int] | Literal["all"]:
     """Return the severities asked for; none where the set's own default is meant."""
     if text == "all":
-        return SEVERITIES
+        return "all"
     return numbers(text, "--severity") if text else ()
 
 

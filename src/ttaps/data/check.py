@@ -70,6 +70,10 @@ def _check_cifar_c(name: str, root: Path) -> list[Status]:
     """Check one of the corrupted sets: the line for the whole, then a line for each file."""
     folder = root / FOLDERS[name]
     remedy = f"ttaps data build {name}{asking_for(root)}"
+    if not (folder / "build.json").exists() and any(
+        folder.glob("*.npy")
+    ):  # the build would not touch what is not its own
+        remedy = f"put the official file there; or move {folder} away, then: {remedy}"
     present = [file for file in C_FILES if (folder / file).is_file()]
     if not present:
         return [Status(name, "", "missing", f"{folder} is not there or empty", remedy)]
@@ -79,17 +83,19 @@ def _check_cifar_c(name: str, root: Path) -> list[Status]:
     reordered = name == "cifar100-c" and digests.get("labels.npy") != official["labels.npy"]
     built = recorded_md5(folder)
     rows = [
-        _check_file(name, folder / file, digests.get(file), official[file], built.get(file), reordered)
+        _check_file(name, folder / file, digests.get(file), official[file], built.get(file), reordered, remedy)
         for file in C_FILES
     ]
     return [_summary(name, rows, remedy), *rows]
 
 
-def _check_file(name: str, path: Path, found: str | None, official: str, built: str | None, reordered: bool) -> Status:
+def _check_file(
+    name: str, path: Path, found: str | None, official: str, built: str | None, reordered: bool, remedy: str
+) -> Status:
     """Judge one file by its presence, its shape, and its md5 against the official one and the one noted when it was built."""
     if found is None:
-        return Status(name, path.name, "missing", "not built yet", f"ttaps data build {name}")
-    again = f"remove {path}, then: ttaps data build {name}"
+        return Status(name, path.name, "missing", "not built yet", remedy)
+    again = _without(remedy, str(path))
     shape = (5 * IMAGES,) if path.name == "labels.npy" else (5 * IMAGES, 32, 32, 3)
     try:
         map_array(path, shape, again)
@@ -111,20 +117,23 @@ def _check_file(name: str, path: Path, found: str | None, official: str, built: 
     return Status(name, path.name, "built here", f"{why}, so its md5 cannot be the official one; as built")
 
 
+def _without(remedy: str, what: str) -> str:
+    """Return a remedy for files that are there and should not be."""
+    return f"remove {what}, then: {remedy}" if remedy.startswith("ttaps") else remedy
+
+
 def _summary(name: str, rows: list[Status], remedy: str) -> Status:
     """Return the line for a whole corrupted set from those of its files."""
     damaged = [row.file for row in rows if row.state == "damaged"]
     absent = [row.file for row in rows if row.state == "missing"]
     unknown = [row.file for row in rows if row.state == "unknown"]
     if damaged:
-        return Status(name, "", "damaged", f"damaged: {', '.join(damaged)}", f"remove these files, then: {remedy}")
+        return Status(name, "", "damaged", f"damaged: {', '.join(damaged)}", _without(remedy, "these files"))
     if absent:
         there = len(rows) - len(absent)
         return Status(name, "", "incomplete", f"{there} of {len(rows)} files; missing: {', '.join(absent)}", remedy)
     if unknown:
-        return Status(
-            name, "", "unknown", f"of unknown origin: {', '.join(unknown)}", f"remove these files, then: {remedy}"
-        )
+        return Status(name, "", "unknown", f"of unknown origin: {', '.join(unknown)}", _without(remedy, "these files"))
     official = sum(row.state == "official" for row in rows)
     return Status(name, "", "right", f"{len(rows)} files, {official} official, {len(rows) - official} built here")
 

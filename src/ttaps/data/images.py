@@ -31,7 +31,7 @@ def fit(picture: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | 
     It is turned upright (EXIF), transparent parts become white, and what is not square is cropped around its centre
     before it is resized with antialiasing.
     """
-    image = _over_white(_eight_bits(ImageOps.exif_transpose(picture)))
+    image = _over_white(_eight_bits(_upright(picture)))
     width, height = image.size
     note = None
     if (width, height) != (size, size):
@@ -130,6 +130,14 @@ def _check_size(path: Path, width: int, height: int) -> None:
             f"{path} is too large: {width}x{height} pixels, at most {MAX_PIXELS // 10**6} megapixels and "
             f"{MAX_SIDE:,} pixels a side are read.\nMake it smaller first."
         )
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Turn an image as its EXIF says; one whose EXIF is damaged stays as it is."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # whatever Pillow's parser ran into
+        return image
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

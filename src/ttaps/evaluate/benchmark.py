@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -74,13 +75,13 @@ def open_benchmark(
     root: Path | None = None,
     *,
     corruptions: Sequence[str] = (),
-    severities: Sequence[int] = (),
+    severities: Sequence[int] | Literal["all"] = (),
     size: int = 32,
 ) -> Benchmark:
     """Open ``sample``, cifar10, cifar100, cifar10-c, cifar100-c, cifar10-val-c, cifar100-val-c, an image folder or an ``.npz`` file.
 
     Without ``corruptions`` a corrupted set has those of the paper's tables (the validation sets the four extra ones), without
-    ``severities`` severity 5. Files are mapped or read when needed; ``size`` is for image folders.
+    ``severities`` severity 5; ``all`` are those that it has. Files are mapped or read when needed; ``size`` is for image folders.
     """
     if name in VALIDATION:
         return _validation(name, root, *_choose(name, corruptions, severities, EXTRA_CORRUPTIONS))
@@ -156,7 +157,7 @@ def _corrupt_one(images: Pixels, places: NDArray[np.int64], item: Item) -> Pixel
 def _choose(
     name: str,
     corruptions: Sequence[str],
-    severities: Sequence[int],
+    severities: Sequence[int] | Literal["all"],
     usual: tuple[str, ...],
     known: tuple[str, ...] = CORRUPTIONS + EXTRA_CORRUPTIONS,
     levels: Sequence[int] = SEVERITIES,
@@ -165,6 +166,7 @@ def _choose(
     for corruption in corruptions:
         if corruption not in known:
             raise UsageError(f"{name} has no corruption '{corruption}'{nearest(corruption, list(known))}.")
+    severities = levels if severities == "all" else severities
     for severity in severities:
         if severity not in levels:
             raise UsageError(f"{name} has no severity {severity}; choose from {', '.join(map(str, levels))}.")

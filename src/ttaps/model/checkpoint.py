@@ -69,7 +69,7 @@ def load_model(folder: Path, backbone: nn.Module | None = None, features: int | 
     try:
         model_config = from_dict(ModelConfig, config["model"], where="model")
         network = Network(model_config, backbone, features)
-    except (KeyError, TypeError, UsageError) as error:
+    except (KeyError, TypeError, AttributeError, UsageError) as error:
         raise CheckpointError(
             f"{path} does not describe a network ({error}).\nGet or train the model again, or undo what was edited there."
         ) from error

@@ -62,9 +62,10 @@ def _inches(figure: Any, left: float, top: float, width: float, height: float) -
 
 def most_probable(trace: Tensor, count: int = SHOWN) -> list[int]:
     """Return the classes that matter most before or after adaptation, the most probable one afterwards first."""
-    ends = trace[[0, -1]].amax(0)
-    chosen = ends.topk(min(count, len(ends))).indices.tolist()
-    return sorted(chosen, key=lambda index: -float(trace[-1, index]))
+    ends = trace[[0, -1]].nan_to_num()  # not a number: no prediction
+    most = ends.amax(0)
+    chosen = most.topk(min(count, len(most))).indices.tolist()
+    return sorted(chosen, key=lambda index: -float(ends[-1, index]))
 
 
 def mosaic(views: Tensor, columns: int = 4) -> NDArray[np.float32]:
@@ -83,7 +84,8 @@ def _picture(axes: Any, picture: Tensor, name: str, result: Result) -> None:
     axes.set_axis_off()
     axes.set_title(_short(name), fontsize=9, color=INK, pad=5, parse_math=False)
     before, after = (
-        f"{result.classes[int(p.argmax())]} {float(p.max()):.0%}" for p in (result.source, result.probabilities)
+        "none" if p.isnan().any() else f"{result.classes[int(p.argmax())]} {float(p.max()):.0%}"
+        for p in (result.source, result.probabilities)
     )
     style = {"ha": "center", "transform": axes.transAxes}
     write(axes, 0.5, -0.09, f"before: {before}", **style)
@@ -112,7 +114,7 @@ def _steps(axes: Any, result: Result, colours: Mapping[int, str]) -> None:
 
 def _bars(axes: Any, result: Result, colours: Mapping[int, str]) -> None:
     for place, (index, colour) in enumerate(colours.items()):
-        before, after = float(result.source[index]), float(result.probabilities[index])
+        before, after = (float(p[index].nan_to_num()) for p in (result.source, result.probabilities))
         axes.barh(place, after, height=0.62, color=colour)
         axes.plot([before, before], [place - 0.42, place + 0.42], color=INK, linewidth=1.4)
         write(axes, max(before, after) + 0.03, place, f"{before:.0%} → {after:.0%}", fontsize=7.5)

@@ -10,7 +10,9 @@ from pathlib import Path
 from ttaps.config import from_dict, read_toml, to_toml
 from ttaps.errors import TtapsError, UsageError
 from ttaps.files import alone, sweep, write_text
+from ttaps.model.checkpoint import WEIGHTS
 from ttaps.training.config import TrainConfig
+from ttaps.training.state import STATE
 
 SETTINGS = "train.toml"
 ONLY_WATCHED = ("checkpoint_minutes", "validate_every", "stop_on_trouble")
@@ -28,15 +30,20 @@ def claimed(folder: Path, config: TrainConfig) -> Iterator[None]:
     with alone(folder / ".lock", "training here"):
         sweep(folder)
         check_settings(folder, config)  # by now
-        if not (folder / SETTINGS).exists():
+        if not _begun(folder):
             write_text(folder / SETTINGS, to_toml(config))
         yield
+
+
+def _begun(folder: Path) -> bool:
+    """Say whether a folder holds more of a run than what it was told: one that was refused at its first step leaves only that."""
+    return any((folder / name).exists() for name in (STATE, WEIGHTS))
 
 
 def check_settings(folder: Path, config: TrainConfig) -> None:
     """Refuse a folder that holds a run with other settings."""
     path = folder / SETTINGS
-    if not path.exists():
+    if not path.exists() or not _begun(folder):
         return
     # As settings, not as text: a file from before a setting existed has its default.
     before = from_dict(TrainConfig, read_toml(path), where=str(path))
