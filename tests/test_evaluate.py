@@ -363,6 +363,7 @@ def test_a_wrong_choice_is_named() -> None:
         open_benchmark("cifar10-c", corruptions=["fogg"])
     with pytest.raises(UsageError, match="severity 6"):
         open_benchmark("cifar10-c", severities=[6])
+    assert open_benchmark("sample", severities="all").severities == (5,)
     with pytest.raises(UsageError, match="no corruptions"):
         open_benchmark("cifar10", corruptions=["fog"])
     with pytest.raises(UsageError, match="not 0"):
