@@ -13,6 +13,7 @@ from torch import Tensor
 from ttaps.adaptation.choice import written_method
 from ttaps.evaluate import Benchmark, Plan, Store
 from ttaps.evaluate.run import describe
+from ttaps.evaluate.settings import as_stored
 from ttaps.evaluate.store import FILE
 from ttaps.evaluate.tally import stored
 from ttaps.model import ModelConfig
@@ -100,7 +101,9 @@ def rows_made(out: Path, job: Job, data: Benchmark, plan: Plan) -> int:
     model = load_model(out / MODELS / job.name)
     asked = [describe(model, data, method, job.train.seed) for method in methods_of(job)]
     with Store(out / RESULTS, write=False) as store:
-        return stored(store, [number for number, found in store.experiments().items() if found in asked], plan)
+        found = store.experiments()
+        done = [as_stored(experiment, found.values()) for experiment in asked]
+        return stored(store, [number for number, experiment in found.items() if experiment in done], plan)
 
 
 def _fastest(run: Run, step: int) -> float:
