@@ -77,6 +77,7 @@ def test_a_collapsed_run_is_stopped_and_a_lively_one_is_not(textures: ImageSet, 
         "first/jt+ent-cifar10",
         "short/jt+ent-cifar10",
         "short/jt+ent-cifar100",
+        "hours/jt+ent-cifar100",
     ],
 )
 def test_every_preset_would_be_stopped(preset: str) -> None:

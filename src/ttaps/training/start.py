@@ -1,4 +1,4 @@
-"""Start from the weights of a trained model: another sitting of a long training, or one's own data."""
+"""Start from the weights of a trained model: a further run of a long training, or one's own data."""
 
 from __future__ import annotations
 

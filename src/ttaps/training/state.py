@@ -25,7 +25,7 @@ class State:
 
     step: int
     seconds: float
-    """Time spent on those steps, over all sittings."""
+    """Time spent on those steps, resumed or not."""
     groups: dict[str, dict[str, Tensor]]
     images: str = ""
     """Checksum of the images that were learnt from; older files have none."""
