@@ -14,7 +14,7 @@ from ttaps.config import to_toml
 from ttaps.errors import TtapsError
 from ttaps.model import Network
 from ttaps.model.checkpoint import load_model, save_model
-from ttaps.report.learning import learning_figure, read_learning, sizes, smoothed
+from ttaps.report.learning import Learning, learning_figure, read_learning, since_parting, sizes, smoothed
 from ttaps.training.config import TrainConfig
 from ttaps.training.state import METRICS, log_metrics
 
@@ -46,6 +46,19 @@ def test_points_are_the_rows(tmp_path: Path) -> None:
         drawn = [line for line in axes.lines if line.get_linestyle() != ":"]
         assert [list(zip(*line.get_data(), strict=True)) for line in drawn] == [points, points]
         assert drawn[0].get_linestyle() != drawn[1].get_linestyle(), "two runs of one kind are told apart"
+
+
+def test_a_common_beginning_is_cut_to_the_length_of_the_rest() -> None:
+    epochs = [1.0 * epoch for epoch in range(1, 11)]
+    points = [(epoch, 50 + epoch) for epoch in epochs]
+    one = Learning("one", SHORT, points, points, [(0.0, 16), (2.5, 24), (9.0, 32)], 10.0)
+    other = replace(one, validation=[*points[:8], (9.0, 0.0), (10.0, 0.0)])  # they part after the eighth
+    for run in since_parting([one, other]):
+        assert [epoch for epoch, _ in run.validation] == epochs[5:]
+        assert run.sizes == [(6.0, 24), (9.0, 32)]
+    early = replace(one, validation=[(1.0, 0.0), *points[1:]])
+    for runs in ([one], [one, early], [one, replace(other, validation=[*points[:2], (3.0, 0.0)])]):
+        assert since_parting(runs) == runs
 
 
 def model_of(folder: Path, start: Path | None = None) -> Path:

@@ -16,6 +16,6 @@ draw steps cifar10-c-5-steps "$page/steps"
 draw settings cifar10-val-c-5-settings-ttaps-cifar10 "$page/settings"
 draw cost cifar10-val-c-5-cost-cifar10 "$page/options"
 draw severities cifar10-c-severities "$page/severities"
-ttaps info cifar10 first-jt+ent-cifar10 --figure docs/figures/learning.png > /dev/null
+ttaps info cifar10 jt-cifar10 baseline-cifar10 first-jt+ent-cifar10 --figure docs/figures/learning.png > /dev/null
 ttaps info short-{jt+ent,jt,ttt,baseline}-cifar10 --figure docs/figures/learning-short.png > /dev/null
 ttaps demo --out docs/demo.png > /dev/null

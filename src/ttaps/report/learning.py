@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,7 @@ def _read(name: str, folder: Path) -> Learning:
 
 def learning_figure(runs: Sequence[Learning]) -> Any:
     """Draw runs in one picture: accuracy above, loss below; where the resolution changes in all of them there is a line."""
+    runs = since_parting(runs)
     words = "validation accuracy, %", "training cross-entropy", "epochs"
     figure, above, below = two_panels([run.name for run in runs], *words)
     for number, run in enumerate(runs):
@@ -100,6 +102,26 @@ def learning_figure(runs: Sequence[Learning]) -> Any:
         )
     label_above(above)
     return figure
+
+
+def since_parting(runs: Sequence[Learning]) -> Sequence[Learning]:
+    """Leave out what runs have in common, but for the end of it: as much as there is after they part."""
+    side_by_side = zip(*(run.validation for run in runs), strict=False)
+    common = [points[0][0] for points in itertools.takewhile(lambda points: len(set(points)) == 1, side_by_side)]
+    if not common or all(len(run.validation) == len(common) for run in runs):  # nothing in common, or all
+        return runs
+    left = 2 * common[-1] - max(run.epochs for run in runs)
+    return [_since(run, left) for run in runs] if left > common[0] else runs
+
+
+def _since(run: Learning, left: float) -> Learning:
+    """Return a run from an epoch on."""
+    validation, cross_entropy = (
+        [(epoch, value) for epoch, value in points if epoch >= left] for points in (run.validation, run.cross_entropy)
+    )
+    before = [pixels for epoch, pixels in run.sizes if epoch < left]
+    sizes = [(left, before[-1])] * bool(before) + [(epoch, pixels) for epoch, pixels in run.sizes if epoch >= left]
+    return replace(run, validation=validation, cross_entropy=cross_entropy, sizes=sizes)
 
 
 def sizes(runs: Sequence[Learning]) -> list[tuple[float, int]]:
