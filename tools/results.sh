@@ -38,24 +38,32 @@ options() {
     "source,$t,$t[copies=4,pool=8],$t[copies=32,pool=64],$t[pool=0],$t[sure=1.0],$t[steps=6],$t[steps=6,settled=2],$t[scope=stage3],$t[copies=32,pool=0,scope=stage3,sure=1.0]"
 }
 
-# The main table: CIFAR-10-C, severity 5, and the clean test set; beside JT+ENT the Baseline that it started from.
+# The main table: CIFAR-10-C, severity 5, and the clean test set, with three trainings that differ in their loss only.
 main() {
-  for model in cifar10 first-baseline-cifar10; do evaluate $model --data cifar10 --methods source --out "$out/clean"; done
-  evaluate cifar10 --data cifar10-c --methods 'source,ttaps:tuned,ttaps:tuned[steps=6],average:tuned,tent' --limit 300 --projections 1000 --out "$out/main"
-  evaluate first-baseline-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/main"
-  evaluate first-baseline-cifar10 --data cifar10-c --methods average:tuned --limit 150 --out "$out/main"
+  for model in cifar10 jt-cifar10 baseline-cifar10; do evaluate $model --data cifar10 --methods source --out "$out/clean"; done
+  evaluate cifar10 --data cifar10-c --methods 'source,ttaps:tuned,average:tuned,average:tuned[sure=0.5],tent' --limit 300 --projections 1000 --out "$out/main"
+  evaluate jt-cifar10 --data cifar10-c --methods source,ttaps:tuned --limit 300 --out "$out/main"
+  evaluate baseline-cifar10 --data cifar10-c --methods 'source,average:tuned[sure=0.5]' --limit 300 --out "$out/main"
 }
 
 # 2,000 images under every corruption, before adaptation: for the goal, which 300 of them leave open.
 more() { evaluate cifar10 --data cifar10-c --methods source --limit 2000 --out "$out/more"; }
 
-# JT+ENT in one sitting.
+# After the first run: the Baseline that the three of the main table start from, and JT+ENT.
 first() {
-  evaluate first-jt+ent-cifar10 --data cifar10 --methods source --out "$out/firstclean"
-  evaluate first-jt+ent-cifar10 --data cifar10-c --methods 'source,ttaps:tuned[steps=6]' --limit 300 --out "$out/first"
+  for model in baseline jt+ent; do
+    evaluate first-$model-cifar10 --data cifar10 --methods source --out "$out/firstclean"
+    evaluate first-$model-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/first"
+  done
+  evaluate first-baseline-cifar10 --data cifar10-c --methods average:tuned --limit 150 --out "$out/first"
+  evaluate first-jt+ent-cifar10 --data cifar10-c --methods 'ttaps:tuned[steps=6]' --limit 300 --out "$out/first"
 }
 
-memo() { evaluate cifar10 --data cifar10-c --methods memo --limit 10 --out "$out/main"; }
+# Beside it: the six steps that `tuned` had before, and MEMO on fewer images.
+others() {
+  evaluate cifar10 --data cifar10-c --methods 'ttaps:tuned[steps=6]' --limit 300 --out "$out/others"
+  evaluate cifar10 --data cifar10-c --methods memo --limit 20 --out "$out/others"
+}
 
 # Four trainings of 15.6 epochs from the same steps before the joint loss: Baseline, JT, JT+ENT, TTT.
 short() {
@@ -69,11 +77,13 @@ short() {
   evaluate short-ttt-cifar10 --data cifar10-c --methods ttt --limit 20 --out "$out/short"
 }
 
-# The paper's settings as printed, at full cost (three hours of one core), against the cheap ones; then those of the authors' code, in order.
+# The paper's settings as printed, at full cost (an hour of one core), against the cheap ones; then those of the authors' code, in order.
 exact() {
-  evaluate first-jt+ent-cifar10 --data cifar10-c --methods ttaps,ttaps:fast --limit 134 --out "$out/exact"
-  evaluate first-jt+ent-cifar10 --data cifar10-c --methods ttaps:reference --limit 6 --out "$out/reference"
+  evaluate cifar10 --data cifar10-c --methods ttaps,ttaps:fast --limit 20 --out "$out/exact"
+  evaluate cifar10 --data cifar10-c --methods ttaps:reference --limit 6 --out "$out/reference"
 }
+# The same on more images with `first-jt+ent-cifar10`: three hours of one core.
+firstexact() { evaluate first-jt+ent-cifar10 --data cifar10-c --methods ttaps,ttaps:fast --limit 134 --out "$out/firstexact"; }
 
 # The authors' momentum that lives on from image to image (in order), against momentum that is reset.
 leak() {
@@ -89,9 +99,9 @@ severities() { evaluate cifar10 --data cifar10-c --severity all --methods source
 hundred() {
   evaluate cifar100 --data cifar100 --methods source --out "$out/hundredclean"
   evaluate cifar100 --data cifar100-c --methods source --limit 200 --out "$out/hundred"
-  evaluate cifar100 --data cifar100-c --methods 'ttaps:tuned[steps=6,sure=1.0]' --limit 40 --out "$out/hundred"
+  evaluate cifar100 --data cifar100-c --methods ttaps:tuned --limit 60 --out "$out/hundred"
 }
 
-for part in "${@:-choice better settings options main more first short memo severities steps leak hundred exact}"; do
+for part in "${@:-choice better settings options main others more first short severities steps leak hundred exact firstexact}"; do
   for one in $part; do "$one"; done
 done
