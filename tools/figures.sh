@@ -12,7 +12,7 @@ draw() { # NAME FIGURE FOLDER...: one of the figures that ttaps report draws, un
 }
 
 draw bars cifar10-c-5-bars-ttaps-tuned "$page/main"
-draw steps cifar10-c-5-steps "$page/steps"
+draw steps cifar10-c-5-steps "$page/steps" "$page/exact"
 draw settings cifar10-val-c-5-settings-ttaps-cifar10 "$page/settings"
 draw cost cifar10-val-c-5-cost-cifar10 "$page/options"
 draw severities cifar10-c-severities "$page/severities"
