@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ttaps.keys import generator
 from ttaps.losses import Reduce
-from ttaps.views import CropViews, ShiftViews, SwavViews
+from ttaps.views import CropViews, PrimeViews, ShiftViews, SwavViews
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,18 @@ class Batch:
         """This process's part of the whole batch: the weight of its mean over rows."""
         return len(self.images) / (self.total or len(self.images))
 
-    def views(self, kind: SwavViews | CropViews | ShiftViews, name: str) -> Tensor:
-        """Return one view of every image, drawn for this step and ``name``."""
+    def views(
+        self, kind: SwavViews | CropViews | ShiftViews | PrimeViews, name: str, chosen: Tensor | None = None
+    ) -> Tensor:
+        """Return one view of every image, or of the ``chosen`` ones, drawn for this step and ``name``."""
         draw = generator(self.seed, "views", name, self.step)
-        parameters = kind.sample(self.total or len(self.images), self.images.shape[-1], draw)
-        with torch.autocast(self.images.device.type, enabled=False):  # pictures stay exact under mixed precision
-            return kind.apply(self.images, parameters[self.rows or slice(None)], self.size)
+        parameters: Any = kind.sample(self.total or len(self.images), self.images.shape[-1], draw)
+        parameters = parameters[self.rows or slice(None)]
+        images = self.images
+        if chosen is not None:
+            parameters, images = parameters[chosen], images[chosen.to(images.device)]
+        with torch.autocast(self.images.device.type, enabled=False):  # images stay exact under mixed precision
+            return kind.apply(images, parameters, self.size)
 
 
 def epoch_order(images: int, seed: int, epoch: int) -> Tensor:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ttaps.config import rising
+from ttaps.config import chances, rising
 from ttaps.errors import UsageError
 from ttaps.model.config import ModelConfig
 
@@ -69,6 +69,11 @@ class LossConfig:
     always sees its authors'."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
     """Area of the supervised crop."""
+    prime_share: float = 0.0
+    """Share of the images that the cross-entropy sees as PRIME views (Modas et al., 2022) of such a crop; the rest are as above.
+    ``baseline``, ``jt`` and ``jt+ent`` only."""
+    prime_swav_share: float = 0.0
+    """Share of the images whose second SwAV view is a PRIME view; the rest are the paper's."""
     alone: Literal["crop", "coloured", "view"] = "crop"
     """What the cross-entropy sees where it is alone (``baseline``, and before the joint loss begins): the crop, the coloured crop,
     or one SwAV view."""
@@ -118,8 +123,10 @@ class TrainConfig:
     """Fraction of the run at which each resolution ends; the last is 1."""
     average: float = 0.0
     """Decay per step of a running average of the weights, which is then the result; 0 takes the last weights."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the forward pass; bfloat16 is mixed precision."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Arithmetic of the forward pass; bfloat16 is mixed precision, ``auto`` that where it is measured to be faster."""
+    memory_format: Literal["contiguous", "channels_last", "auto"] = "contiguous"
+    """Layout of images in memory; ``auto`` takes what is measured to be faster, and a resumed run keeps it."""
     compile: bool = False
     """Compile the network with torch.compile."""
     checkpoint_minutes: float = 5.0
@@ -166,6 +173,7 @@ class TrainConfig:
         ):
             raise UsageError("sizes and size_until must be equally long, and size_until must rise to 1.")
         rising(self.loss, "crop_scale", most=1)
+        chances(self.loss, "prime_share", "prime_swav_share")
         if self.keep and not self.start:
             raise UsageError("keep is a share of the weights that a run starts from: set --start MODEL too.")
         head = HEADS.get(self.objective)

@@ -22,6 +22,7 @@ from ttaps.training.card import model_card
 from ttaps.training.config import TrainConfig
 from ttaps.training.folder import claimed
 from ttaps.training.health import Health, Trouble
+from ttaps.training.numerics import candidates, fastest
 from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.optimiser import Average, Optimiser
 from ttaps.training.parallel import Ranks
@@ -55,6 +56,8 @@ class Run:
             raise UsageError(
                 f"keep mixes classifiers, but '{config.start}' was trained for other classes than {config.data} has: set --keep 0."
             )
+        # A run that goes on from weights sees other orders and views than the run that made them.
+        self.seed = key(config.seed, "after", self.start.fingerprint) if self.start else config.seed
         self.network = initial_network(config, self.start, split.train.classes).to(self.device)
         weights = dict(self.network.named_parameters())
         self.optimiser = Optimiser(weights, config.optimiser)
@@ -64,6 +67,7 @@ class Run:
         self.schedule = Schedule(config, epoch_steps(len(self.images), config.batch))
         self.health = Health(config.model.prototypes, config.model.classes)
         self.objective = OBJECTIVES[config.objective]
+        self.numerics = candidates(config)[0]
         self.seconds, self.warned = 0.0, False
         if config.compile:
             self.network.backbone.compile()
@@ -78,8 +82,11 @@ class Run:
 
     def _train(self) -> None:
         first = self.restore() if self.ranks.first else 0
+        if self.ranks.first and first == 0:
+            self.numerics = fastest(self.config, self.network, self.device)
         if self.ranks.size > 1:
             first = self._start_alike(first)
+        self.numerics.place(self.network)
         if first >= self.schedule.steps:
             say(f"{self.folder} is already trained: {first} steps.")
             return
@@ -119,6 +126,8 @@ class Run:
         """Make sure that all processes were told the same; then give them what the first has, and return its step."""
         self.ranks.agree("their settings or images", to_toml(self.config), self.split.digest)
         self.ranks.follow(tensor for group in self.groups().values() for tensor in group.values())
+        ways = candidates(self.config)
+        self.numerics = ways[self.ranks.number(ways.index(self.numerics))]
         return self.ranks.number(first)
 
     def step(self, step: int) -> dict[str, Tensor]:
@@ -127,7 +136,7 @@ class Run:
         joint = self.schedule.joint(step)
         if self.schedule.joint_begins(step):
             self.begin_joint(self.schedule.size(step), self.start if step == 0 else None)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+        with self.numerics.autocast(self.device):
             parts = self.objective(self.network, batch, self.config.loss, joint)
         self.network.zero_grad(set_to_none=True)
         (parts["loss"] * batch.share).backward()
@@ -153,7 +162,7 @@ class Run:
     @torch.no_grad()
     def seed_prototypes(self, size: int) -> None:
         """Put prototypes where training images are, as far as there are so many: cross-entropy alone has left the random ones far off."""
-        chosen = epoch_order(len(self.images), self.config.seed, -1)[: self.config.model.prototypes].to(self.device)
+        chosen = epoch_order(len(self.images), self.seed, -1)[: self.config.model.prototypes].to(self.device)
         pictures = F.interpolate(to_unit(self.images[chosen]), (size, size), mode="bilinear", antialias=True)
         with evaluating(self.network):  # a BatchNorm must not count these pictures
             seeds = torch.cat([self.network.project(part) for part in pictures.split(128)])
@@ -163,7 +172,7 @@ class Run:
     def batch(self, step: int) -> Batch:
         """Return the images of one step, or this process's rows of them."""
         task = self.config.loss.task_images if self.config.objective == "mt3" else 1
-        chosen = batch_indices(len(self.images), self.config.batch, self.config.seed, step)
+        chosen = batch_indices(len(self.images), self.config.batch, self.seed, step)
         chosen = chosen[: len(chosen) // task * task]
         if not len(chosen):
             raise UsageError(
@@ -171,7 +180,7 @@ class Run:
             )
         rows = self.ranks.rows(len(chosen), task)
         own, size = chosen[rows].to(self.device), self.schedule.size(step)
-        common = self.config.seed, step, size, rows, len(chosen), self.ranks.logsumexp
+        common = self.seed, step, size, rows, len(chosen), self.ranks.logsumexp
         return Batch(self.images[own], self.labels[own], *common)
 
     def watch(self, step: int, parts: dict[str, Tensor], progress: Bar, task: TaskID, seconds: float) -> None:
@@ -227,7 +236,8 @@ class Run:
 
     def state(self, step: int) -> State:
         """Return where the run stands after so many steps."""
-        return State(step, self.seconds, self.groups(), self.split.digest, self.start.fingerprint if self.start else "")
+        start = self.start.fingerprint if self.start else ""
+        return State(step, self.seconds, self.groups(), self.split.digest, start, str(self.numerics))
 
     def groups(self) -> dict[str, dict[str, Tensor]]:
         """Return all tensors that change from step to step."""
@@ -255,6 +265,7 @@ class Run:
         threads = torch.get_num_threads()
         names = {"cpu": lambda: f"{threads} CPU thread{'s' * (threads > 1)}", "cuda": torch.cuda.get_device_name}
         one = names.get(self.device.type, lambda: str(self.device))()
+        one += f", {self.numerics.precision}" if self.numerics.precision != "float32" else ""
         return f"{self.ranks.size} processes, each with {one}" if self.ranks.size > 1 else one
 
     def restore(self) -> int:
@@ -278,6 +289,7 @@ class Run:
                 f"{self.folder} holds the state of another run ({error}).\nDelete it to start again."
             ) from error
         self.seconds = state.seconds
+        self.numerics = next((way for way in candidates(self.config) if str(way) == state.numerics), self.numerics)
         rewind_metrics(self.folder, state.step)
         if state.step < self.schedule.steps:
             say(f"Going on with {self.folder} at step {state.step} of {self.schedule.steps}.")

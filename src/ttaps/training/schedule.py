@@ -61,9 +61,11 @@ class Schedule:
         return self.joint(step) > 0 and self.joint(step - 1) == 0
 
     def warm(self, step: int) -> bool:
-        """Whether learning rate and joint loss have come up, so that a loss that stands still means something."""
-        risen = self.lr(step) > 0.1 or self.epoch(step) >= self.config.optimiser.warmup
-        return risen and self.joint(step) > 0.1
+        """Whether warm-up is over and the joint loss has come up, so that a loss that stands still means something.
+
+        Within the warm-up it does not: the paper's own training sits at ln K until the learning rate reaches about 0.3.
+        """
+        return self.epoch(step) >= self.config.optimiser.warmup and self.joint(step) > 0.1
 
     def prototypes_frozen(self, step: int) -> bool:
         """Whether the prototypes rest while the network gets going."""

@@ -31,6 +31,8 @@ class State:
     """Checksum of the images that were learnt from; older files have none."""
     start: str = ""
     """Fingerprint of the model that the run started from, if any."""
+    numerics: str = ""
+    """How it computes, where that was measured."""
 
 
 def save_state(folder: Path, state: State, name: str = STATE) -> None:
@@ -41,6 +43,7 @@ def save_state(folder: Path, state: State, name: str = STATE) -> None:
         for name, t in named.items()
     }
     noted = {"step": str(state.step), "seconds": f"{state.seconds:.1f}", "images": state.images, "start": state.start}
+    noted["numerics"] = state.numerics
     write_bytes(folder / name, save(tensors, metadata=noted))
 
 
@@ -59,7 +62,7 @@ def load_state(folder: Path, name: str = STATE) -> State | None:
                 groups.setdefault(group, {})[name] = file.get_tensor(key)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error}).\nDelete it to start this run again.") from error
-    return State(step, seconds, groups, metadata.get("images", ""), metadata.get("start", ""))
+    return State(step, seconds, groups, *(metadata.get(name, "") for name in ("images", "start", "numerics")))
 
 
 def check_images(folder: Path, state: State, images: str) -> None:

@@ -2,7 +2,17 @@
 
 from ttaps.views.mt3 import MT3_VIEWS, shift_task
 from ttaps.views.parameters import Parameters
+from ttaps.views.prime import PrimeViews
 from ttaps.views.swav import CropViews, SwavViews
 from ttaps.views.ttt import ShiftViews, quarter_turns
 
-__all__ = ["MT3_VIEWS", "CropViews", "Parameters", "ShiftViews", "SwavViews", "quarter_turns", "shift_task"]
+__all__ = [
+    "MT3_VIEWS",
+    "CropViews",
+    "Parameters",
+    "PrimeViews",
+    "ShiftViews",
+    "SwavViews",
+    "quarter_turns",
+    "shift_task",
+]

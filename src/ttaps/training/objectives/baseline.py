@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ttaps.model import Network
 from ttaps.training.batch import Batch
 from ttaps.training.config import LossConfig
-from ttaps.views import CropViews, SwavViews
+from ttaps.views import CropViews, PrimeViews, SwavViews
 
 
 def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> dict[str, Tensor]:
@@ -19,9 +20,20 @@ def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> di
 
 
 def crop(batch: Batch, config: LossConfig, kind: str) -> Tensor:
-    """Return a crop of every image, ``coloured`` and blurred as SwAV's views are or just cut out."""
+    """Return a crop of every image, ``coloured`` and blurred as SwAV's views are or just cut out; some as PRIME views instead."""
     kinds = {"crop": CropViews, "coloured": SwavViews}
-    return batch.views(kinds[kind](scale=config.crop_scale), "crop")
+    views = batch.views(kinds[kind](scale=config.crop_scale), "crop")
+    return with_prime(views, batch, config.prime_share, "prime", config.crop_scale)
+
+
+def with_prime(views: Tensor, batch: Batch, share: float, name: str, scale: tuple[float, float]) -> Tensor:
+    """Replace a share of the views, spread evenly over the batch, by PRIME views of the same images."""
+    rows = torch.arange(batch.total or len(batch.images))
+    chosen = ((rows + 1) * share).floor() > (rows * share).floor()
+    if share:
+        own = chosen[batch.rows or slice(None)].nonzero()[:, 0]
+        views[own] = batch.views(PrimeViews(scale=scale), name, own)
+    return views
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -55,7 +55,8 @@ jt_ent = partial(loss, entropy=True)
 def _projections(network: Network, batch: Batch, config: LossConfig) -> tuple[Tensor, Tensor, Tensor]:
     """Return z of the two SwAV views and of what the cross-entropy sees, all in one pass through the network."""
     kind = SwavViews()
-    views = [batch.views(kind, "s"), batch.views(kind, "t")]
+    second = baseline.with_prime(batch.views(kind, "t"), batch, config.prime_swav_share, "prime-t", kind.scale)
+    views = [batch.views(kind, "s"), second]
     if config.supervised != "views":
         views.append(baseline.crop(batch, config, config.supervised))
     z = network.project(torch.cat(views)).split(len(batch.images))
