@@ -23,7 +23,7 @@ from ttaps.model.checkpoint import Model, fingerprint
 
 CLASSES = ("cat", "dog", "owl")
 CORRUPTIONS = ("fog", "snow", "glass_blur")
-METHODS = (Source(), Ttaps(steps=2, copies=2, lr=3.0))
+METHODS = (Source(), Ttaps(steps=2, num_pairs=2, lr=3.0))
 GROUP = 4
 
 
@@ -31,7 +31,7 @@ def small_model(size: int = 8) -> Model:
     """Return an untrained network for pictures of so many pixels a side, always the same."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        shape = ModelConfig(classes=3, width=4, groups=4, depth=8, prototypes=5, classifier_scale=30.0)
+        shape = ModelConfig(num_classes=3, width=4, num_groups=4, depth=8, num_prototypes=5, classifier_scale=30.0)
         network = Network(replace(shape, image_size=size))
     return Model(network.eval(), CLASSES, "small", fingerprint(network))
 

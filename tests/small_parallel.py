@@ -41,14 +41,14 @@ Case = Objective | Literal["muon"]
 CASES: tuple[Case, ...] = (*get_args(Objective), "muon")
 SHARED = TrainConfig(
     epochs=3,
-    batch=15,  # not even: one process has seven rows, the other eight
-    sizes=(8,),
-    average=0.9,
+    batch_size=15,  # not even: one process has seven rows, the other eight
+    resolutions=(8,),
+    ema_decay=0.9,
     checkpoint_minutes=0.002,
     validate_every=1,
     model=STARTS,
-    optimiser=OptimiserConfig(lr=0.1, warmup=0.5, decay="linear"),
-    loss=LossConfig(joint_from=0.5, prototypes_from_images=True),
+    optimizer=OptimiserConfig(lr=0.1, warmup_epochs=0.5, lr_schedule="linear"),
+    loss=LossConfig(joint_start_epoch=0.5, init_prototypes_from_data=True),
 )
 """24 steps: cross-entropy alone for four, then the objective's own loss."""
 
@@ -57,9 +57,9 @@ def shared_config(case: Case) -> TrainConfig:
     """Return the settings of a case; MT3 has three tasks of eight, which cannot be shared out evenly either."""
     config = replace(SHARED, model=replace(SHARED.model, heads=("rotation", "predictor")))
     if case == "muon":
-        muon = replace(config.optimiser, name="muon", nesterov=True, clip=1.0)
-        return replace(config, objective="jt+ent", optimiser=muon)
-    tasks = replace(config, batch=24) if case == "mt3" else config
+        muon = replace(config.optimizer, name="muon", nesterov=True, clip_grad_per_param=1.0)
+        return replace(config, objective="jt+ent", optimizer=muon)
+    tasks = replace(config, batch_size=24) if case == "mt3" else config
     return replace(tasks, objective=case)
 
 

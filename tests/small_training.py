@@ -15,22 +15,22 @@ from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
 from ttaps.training.loop import Run
 from ttaps.training.split import Split
 
-TINY = ModelConfig(classes=4, prototypes=30, projection=16, hidden=32, depth=8, width=4, groups=4, image_size=8)
+TINY = ModelConfig(num_classes=4, num_prototypes=30, projection_dim=16, hidden_dim=32, depth=8, width=4, num_groups=4, image_size=8)
 
-STARTS = replace(TINY, zero_init=True, classifier_scale=10.0)
+STARTS = replace(TINY, zero_init_residual=True, classifier_scale=10.0)
 """The tiny network with the start that gets away from ln K."""
 
 SHORT = TrainConfig(
     objective="jt+ent",
     epochs=5,
-    batch=16,
-    sizes=(6, 8),
-    size_until=(0.4, 1.0),
-    average=0.9,
+    batch_size=16,
+    resolutions=(6, 8),
+    resolution_milestones=(0.4, 1.0),
+    ema_decay=0.9,
     checkpoint_minutes=0.002,
     model=replace(STARTS, norm="batch"),
-    optimiser=OptimiserConfig(name="muon", lr=0.1, nesterov=True, warmup=0.5, decay="linear"),
-    loss=LossConfig(joint_from=1, joint_ramp=1, freeze_prototypes=0.5, prototypes_from_images=True),
+    optimizer=OptimiserConfig(name="muon", lr=0.1, nesterov=True, warmup_epochs=0.5, lr_schedule="linear"),
+    loss=LossConfig(joint_start_epoch=1, joint_ramp_epochs=1, freeze_prototypes_epochs=0.5, init_prototypes_from_data=True),
 )
 """Forty steps that use everything a resumed run must take up: momentum, average, statistics, sizes, ramps."""
 

@@ -24,13 +24,13 @@ from ttaps.model.checkpoint import Model
 from ttaps.model.cut import adapted_names
 
 CLASSES = tuple("abcde")
-QUICK = Ttaps(steps=3, copies=4, lr=0.5)
+QUICK = Ttaps(steps=3, num_pairs=4, lr=0.5)
 
 
 @pytest.fixture(scope="module")
 def network() -> Network:
     torch.manual_seed(1)
-    return Network(ModelConfig(classes=5, depth=8, width=8, groups=4, prototypes=12, image_size=16)).eval()
+    return Network(ModelConfig(num_classes=5, depth=8, width=8, num_groups=4, num_prototypes=12, image_size=16)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +41,8 @@ def images() -> Tensor:
 def literal(method: Ttaps, network: Network, image: Tensor, key: int) -> Tensor:
     """Algorithm 1 as the paper prints it: the whole network, full backward, one step at a time, weights restored afterwards."""
     saved = copy.deepcopy(network.state_dict())
-    views = method.draw(image, key).view(method.steps, 2, method.copies, *image.shape[1:])
-    moving = [weight for name, weight in network.named_parameters() if name in adapted_names(network, method.scope)]
+    views = method.draw(image, key).view(method.steps, 2, method.num_pairs, *image.shape[1:])
+    moving = [weight for name, weight in network.named_parameters() if name in adapted_names(network, method.adapt_params)]
     optimiser = torch.optim.SGD(moving, method.lr, method.momentum, weight_decay=method.weight_decay)
     trace = [network(image).softmax(-1)[0].detach()]
     for s, t in views:
@@ -50,7 +50,7 @@ def literal(method: Ttaps, network: Network, image: Tensor, key: int) -> Tensor:
         codes_s, codes_t = soft_codes(scores_s, method.epsilon), soft_codes(scores_t, method.epsilon)
         loss = swapped_prediction(scores_s, scores_t, codes_s, codes_t, method.tau)
         network.zero_grad()
-        (loss / 2 if method.directions == "mean" else loss).backward()
+        (loss / 2 if method.swap_reduction == "mean" else loss).backward()
         optimiser.step()
         trace.append(network(image).softmax(-1)[0].detach())
     network.load_state_dict(saved)
@@ -60,7 +60,7 @@ def literal(method: Ttaps, network: Network, image: Tensor, key: int) -> Tensor:
 
 @pytest.mark.parametrize("scope", [*SCOPES, "backbone.stage2+projector"])
 def test_equals_literal_algorithm_1_after_every_step(network: Network, images: Tensor, scope: str) -> None:
-    method = replace(QUICK, scope=scope, tau=0.1, epsilon=0.05)
+    method = replace(QUICK, adapt_params=scope, tau=0.1, epsilon=0.05)
     got = method.adapt(network, images[:1], [7])[0]
     want = literal(method, network, images[:1], 7)
     assert (got - want).abs().max() < 1e-6
@@ -68,7 +68,7 @@ def test_equals_literal_algorithm_1_after_every_step(network: Network, images: T
 
 
 def test_equals_literal_with_the_authors_momentum_decay_and_mean(network: Network, images: Tensor) -> None:
-    method = replace(QUICK, momentum=0.9, weight_decay=0.01, directions="mean")
+    method = replace(QUICK, momentum=0.9, weight_decay=0.01, swap_reduction="mean")
     got = method.adapt(network, images[:1], [7])[0]
     assert (got - literal(method, network, images[:1], 7)).abs().max() < 1e-6
 
@@ -97,10 +97,10 @@ def test_order_and_batching_change_nothing(network: Network, images: Tensor, met
     "method",
     [
         replace(QUICK, tau=0.1, epsilon=0.05),
-        replace(QUICK, scope="all", momentum=0.9, weight_decay=0.01),
-        replace(QUICK, scope="norm", codes="hard"),
-        replace(QUICK, codes="sinkhorn", pool=10),
-        replace(QUICK, objective="nearest", sure=0.25, settled=1),
+        replace(QUICK, adapt_params="all", momentum=0.9, weight_decay=0.01),
+        replace(QUICK, adapt_params="norm", codes="hard"),
+        replace(QUICK, codes="sinkhorn", view_pool=10),
+        replace(QUICK, test_loss="nearest", confidence_threshold=0.25, patience=1),
         replace(QUICK, steps=0),
     ],
 )
@@ -115,7 +115,7 @@ def test_off_the_cpu_sure_images_cost_no_views(
     network: Network, images: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confidences = network(images).softmax(-1).amax(-1).detach()
-    method = replace(QUICK, tau=0.1, epsilon=0.05, sure=float(confidences.sort().values[1:3].mean()))
+    method = replace(QUICK, tau=0.1, epsilon=0.05, confidence_threshold=float(confidences.sort().values[1:3].mean()))
     one_by_one = method.adapt(network, images, range(5))
     drawn = []
     draw = Ttaps.draw
@@ -126,7 +126,7 @@ def test_off_the_cpu_sure_images_cost_no_views(
 
     monkeypatch.setattr(Ttaps, "draw", watched)
     assert (method.adapt_unsure(network, images, range(5)) - one_by_one).abs().max() < 1e-5
-    assert drawn == [i for i in range(5) if confidences[i] < method.sure]
+    assert drawn == [i for i in range(5) if confidences[i] < method.confidence_threshold]
     assert len(drawn) == 2
 
 
@@ -135,7 +135,7 @@ def test_only_our_own_backbone_goes_together_and_only_off_the_cpu(network: Netwo
     layer = nn.TransformerEncoderLayer(d_model=48, nhead=2, dim_feedforward=16, dropout=0.0, batch_first=True)
     attention = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (16, 48)), layer, nn.Flatten())
     own = Network(network.config, backbone=attention, features=768).eval()
-    trace = replace(QUICK, scope="all", tau=0.1).adapt(own, images, range(5))
+    trace = replace(QUICK, adapt_params="all", tau=0.1).adapt(own, images, range(5))
     assert trace.isfinite().all()
     assert (trace[:, 0] != trace[:, -1]).any()
     cuda = torch.device("cuda")
@@ -175,7 +175,7 @@ def test_threads_that_adapt_at_once_leave_torch_and_the_network_as_they_were(net
 def test_network_is_bitwise_unchanged(network: Network, images: Tensor) -> None:
     before = copy.deepcopy(network.state_dict())
     network.train()
-    replace(QUICK, scope="all", lr=1.0, momentum=0.9).adapt(network, images, range(5))
+    replace(QUICK, adapt_params="all", lr=1.0, momentum=0.9).adapt(network, images, range(5))
     Source().adapt(network, images, range(5))
     assert network.training
     network.eval()
@@ -197,13 +197,13 @@ def test_key_decides_the_views(network: Network, images: Tensor) -> None:
 
 def test_pool_of_all_views_taken_in_one_step_is_the_paper(network: Network, images: Tensor) -> None:
     """One step over a pool takes all its views once, in some order: pairs differ, but not the set of views."""
-    method = replace(QUICK, steps=1, pool=8, objective="nearest")
-    fresh = replace(method, pool=0).adapt(network, images[:2], [1, 2])
+    method = replace(QUICK, steps=1, view_pool=8, test_loss="nearest")
+    fresh = replace(method, view_pool=0).adapt(network, images[:2], [1, 2])
     assert (method.adapt(network, images[:2], [1, 2]) - fresh).abs().max() < 1e-6
 
 
 def test_pool_pairs_are_different_views_of_the_pool() -> None:
-    pairs = Ttaps(steps=50, copies=3, pool=10).pairs(4)
+    pairs = Ttaps(steps=50, num_pairs=3, view_pool=10).pairs(4)
     assert pairs.shape == (50, 6)
     assert all(len(set(row)) == 6 for row in pairs.tolist())
     assert set(pairs.flatten().tolist()) == set(range(10))
@@ -212,7 +212,7 @@ def test_pool_pairs_are_different_views_of_the_pool() -> None:
 def test_sure_images_are_left_alone_and_others_are_not(network: Network, images: Tensor) -> None:
     full = QUICK.adapt(network, images, range(5))
     bound = float(full[:, 0].max(-1).values.median())
-    part = replace(QUICK, sure=bound).adapt(network, images, range(5))
+    part = replace(QUICK, confidence_threshold=bound).adapt(network, images, range(5))
     for row, whole in zip(part, full, strict=True):
         expected = whole[:1].expand_as(whole) if whole[0].max() >= bound else whole
         assert torch.equal(row, expected)
@@ -221,7 +221,7 @@ def test_sure_images_are_left_alone_and_others_are_not(network: Network, images:
 def test_images_the_model_is_wholly_sure_of_are_adapted_too_by_default() -> None:
     certain = [torch.tensor([1.0, 0.0])]
     assert not Ttaps().stops(certain)
-    assert Ttaps(sure=0.99).stops(certain)
+    assert Ttaps(confidence_threshold=0.99).stops(certain)
 
 
 def test_online_a_sure_image_is_seen_with_the_weights_kept_so_far(network: Network, images: Tensor) -> None:
@@ -229,14 +229,14 @@ def test_online_a_sure_image_is_seen_with_the_weights_kept_so_far(network: Netwo
     online = replace(QUICK, online=True)
     online.adapt(network, images[:2], range(2), memory)
     kept = replace(online, lr=0.0).adapt(network, images[2:3], [2], Memory(memory.weights))
-    sure = replace(online, sure=0.0).adapt(network, images[2:3], [2], memory)
+    sure = replace(online, confidence_threshold=0.0).adapt(network, images[2:3], [2], memory)
     assert torch.equal(sure, kept)
     assert not torch.equal(sure[0, 0], sure[0, 1])
 
 
 def test_settled_stops_where_the_label_stayed_and_rose(network: Network, images: Tensor) -> None:
     full = replace(QUICK, steps=6, tau=0.1, epsilon=0.05).adapt(network, images, range(5))
-    part = replace(QUICK, steps=6, tau=0.1, epsilon=0.05, settled=2).adapt(network, images, range(5))
+    part = replace(QUICK, steps=6, tau=0.1, epsilon=0.05, patience=2).adapt(network, images, range(5))
     stops = []
     for row, whole in zip(part, full, strict=True):
         label, top = whole.argmax(-1), whole.max(-1).values
@@ -259,7 +259,7 @@ def test_hard_codes_are_the_limit_of_soft_ones(network: Network, images: Tensor)
 
 def test_nearest_prototype_loss_is_the_mean_cosine_distance() -> None:
     scores = torch.tensor([[0.1, 0.9], [0.5, -0.2]])
-    assert torch.isclose(Ttaps(objective="nearest").loss(scores), torch.tensor((0.1 + 0.5) / 2))
+    assert torch.isclose(Ttaps(test_loss="nearest").loss(scores), torch.tensor((0.1 + 0.5) / 2))
 
 
 def test_sinkhorn_codes_spread_over_prototypes() -> None:

@@ -148,7 +148,7 @@ def test_operations_come_first_and_nothing_after() -> None:
 
 
 def test_a_view_that_keeps_the_image_is_the_image() -> None:
-    images, views = pictures(), AugmixViews(pad=0, flip=0.0)
+    images, views = pictures(), AugmixViews(pad=0, flip_p=0.0)
     drawn = replace(views.sample(len(images), SIZE, torch.Generator()), keep=torch.ones(len(images)))
     assert torch.equal(views.apply(images, drawn), images / 255)
     assert torch.equal(views.apply(images / 255, drawn), images / 255)

@@ -98,7 +98,7 @@ def by_layer(network: Network) -> dict[str, int]:
 
 
 def test_exact_mode_needs_what_its_layers_need(tiny_network: Network) -> None:
-    method = Ttaps(steps=3, copies=4)
+    method = Ttaps(steps=3, num_pairs=4)
     layers = by_layer(tiny_network)
     adapted = sum(count for name, count in layers.items() if name.startswith("backbone.stage3"))
     entrance = (
@@ -124,7 +124,7 @@ def test_a_training_step_needs_what_its_layers_need() -> None:
         3 * encoder - layers["backbone.stem.0"]
     )  # two for SwAV and a crop; nobody asks for a picture's gradient
     scores, classes = 2 * 3 * 2 * run.network.prototypes.numel(), 3 * layers["classifier"]
-    expected = TRAIN_BATCH * (views + scores + classes) + SMALL.prototypes * classes  # the last is the entropy term's
+    expected = TRAIN_BATCH * (views + scores + classes) + SMALL.num_prototypes * classes  # the last is the entropy term's
     kinds: dict[str, SwavViews | CropViews] = {"s": SwavViews(), "t": SwavViews(), "crop": CropViews()}
     making = operations(lambda: [batch.views(kind, name) for name, kind in kinds.items()])
     assert operations(lambda: run.step(0)) - making == expected

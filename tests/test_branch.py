@@ -62,7 +62,7 @@ def test_runs_that_differ_are_refused(textures: ImageSet, tmp_path: Path) -> Non
     trunk = stopped(SHORT, tmp_path / "trunk", split, 9)
     with pytest.raises(UsageError, match=r"at step 9, but this one differs from step 8 on \(objective\)"):
         branch(trunk, replace(SHORT, objective="jt"), tmp_path / "jt", split)
-    other = replace(SHORT, seed=1, validate_every=9.0, optimiser=replace(SHORT.optimiser, lr=0.7))
+    other = replace(SHORT, seed=1, validate_every=9.0, optimizer=replace(SHORT.optimizer, lr=0.7))
     with pytest.raises(UsageError, match=r"differs from step 0 on \(seed, optimiser\.lr\)"):
         branch(trunk, other, tmp_path / "seed", split)
     with pytest.raises(UsageError, match="there is no run in"):
@@ -90,7 +90,7 @@ def test_runs_that_differ_are_refused(textures: ImageSet, tmp_path: Path) -> Non
         ({"model": replace(SHORT.model, width=8)}, 0),
         ({"loss": replace(SHORT.loss, gamma_ent=0.2)}, 8),
         ({"loss": replace(SHORT.loss, label_smoothing=0.2)}, 0),
-        ({"optimiser": replace(SHORT.optimiser, momentum=0.8)}, 0),
+        ({"optimiser": replace(SHORT.optimizer, momentum=0.8)}, 0),
     ],
 )
 def test_the_first_step_that_differs(change: dict[str, Any], step: int | None) -> None:
@@ -98,5 +98,5 @@ def test_the_first_step_that_differs(change: dict[str, Any], step: int | None) -
 
 
 def test_steps_that_a_run_has_not_are_not_compared() -> None:
-    level = replace(SHORT, sizes=(), size_until=(1.0,), optimiser=replace(SHORT.optimiser, decay="constant"))
+    level = replace(SHORT, resolutions=(), resolution_milestones=(1.0,), optimizer=replace(SHORT.optimizer, lr_schedule="constant"))
     assert first_difference(level, replace(level, epochs=3), 128, 40) is None

@@ -34,7 +34,7 @@ def test_a_setting_leaves_its_neighbours_in_a_named_group_alone() -> None:
     tuned = make_method("ttaps:tuned")
     assert isinstance(method, Ttaps)
     assert isinstance(tuned, Ttaps)
-    assert method == replace(tuned, views=replace(tuned.views, flip=0))
+    assert method == replace(tuned, views=replace(tuned.views, flip_p=0))
 
 
 def test_set_reaches_every_entry_of_its_method() -> None:

@@ -379,7 +379,7 @@ def test_every_preset_loads_and_says_what_it_is(path: Path) -> None:
     assert f"ttaps train --config {name} " in path.read_text()
     if name != "smoke":
         assert path.stem == f"{config.objective}-{config.data}"
-        assert config.model.classes == {"cifar10": 10, "cifar100": 100}[config.data]
+        assert config.model.num_classes == {"cifar10": 10, "cifar100": 100}[config.data]
 
 
 def test_presets_of_the_paper_are_the_papers() -> None:

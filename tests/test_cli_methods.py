@@ -26,7 +26,7 @@ def test_costs_are_measured_on_a_network_with_what_the_method_needs(name: str) -
 def test_cost_grows_with_the_steps() -> None:
     """Twenty steps of thirty views are more than ten predictions, however busy the machine is."""
     network, images = fitting(Memo(), TINY), some_images(SOURCES)
-    assert cost(network, Memo(steps=20, copies=30), images, 1) > 10
+    assert cost(network, Memo(steps=20, num_views=30), images, 1) > 10
 
 
 def test_table_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,12 +18,12 @@ CHANGED = TrainConfig(
     objective="jt",
     data='C:\\my "pictures"\n\tété 🐸',
     epochs=2.5,
-    sizes=(16, 24, 32),
-    size_until=(0.25, 0.5, 1.0),
-    stop_on_trouble=False,
-    model=ModelConfig(norm="batch", mean=(0.1, 0.2, 0.3), zero_init=True),
-    optimiser=OptimiserConfig(name="muon", lr=1e-5, weight_decay=1e-16, nesterov=True),
-    loss=LossConfig(crop_scale=(0.5, 1.0), directions="mean"),
+    resolutions=(16, 24, 32),
+    resolution_milestones=(0.25, 0.5, 1.0),
+    stop_on_collapse=False,
+    model=ModelConfig(norm="batch", mean=(0.1, 0.2, 0.3), zero_init_residual=True),
+    optimizer=OptimiserConfig(name="muon", lr=1e-5, weight_decay=1e-16, nesterov=True),
+    loss=LossConfig(crop_scale=(0.5, 1.0), swap_reduction="mean"),
 )
 
 
@@ -133,9 +133,9 @@ def test_every_preset_is_the_run_its_name_says(name: str) -> None:
     config = from_dict(TrainConfig, read_toml(CONFIGS / f"{name}.toml"), where=name)
     if "-" in name:
         assert name.rpartition("/")[2] == f"{config.objective}-{config.data}"
-        assert config.model.classes == (100 if config.data == "cifar100" else 10)
+        assert config.model.num_classes == (100 if config.data == "cifar100" else 10)
     if name.startswith("paper/"):
         lr = 0.1 if config.objective == "baseline" else 0.5
-        assert (config.epochs, config.batch, config.optimiser) == (300, 256, OptimiserConfig(lr=lr))
+        assert (config.epochs, config.batch_size, config.optimizer) == (300, 256, OptimiserConfig(lr=lr))
         assert config.loss == LossConfig()
-        assert replace(config.model, classes=10, mean=ModelConfig.mean, std=ModelConfig.std) == ModelConfig()
+        assert replace(config.model, num_classes=10, mean=ModelConfig.mean, std=ModelConfig.std) == ModelConfig()

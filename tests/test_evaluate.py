@@ -108,7 +108,7 @@ def test_results_from_before_a_setting_existed_are_gone_on_with(whole: Path, tmp
             older.add(older.experiment(before), store.rows(number))
     assert run(tmp_path) == [1, 2, 3, 4]
     assert stored(tmp_path) == ROWS
-    other = evaluate(small_model(), small_benchmark(), [Ttaps(settled=1)], folder=tmp_path, limit=1)
+    other = evaluate(small_model(), small_benchmark(), [Ttaps(patience=1)], folder=tmp_path, limit=1)
     assert other == [5]  # that setting makes a difference now
 
 
@@ -156,7 +156,7 @@ def test_the_size_of_groups_changes_nothing(whole: Path, tmp_path: Path, group: 
 
 
 def test_another_setting_is_another_experiment(tmp_path: Path) -> None:
-    with_settings = [Ttaps(steps=1, copies=2, lr=lr) for lr in (0.1, 0.2)]
+    with_settings = [Ttaps(steps=1, num_pairs=2, lr=lr) for lr in (0.1, 0.2)]
     numbers = evaluate(small_model(), small_benchmark(2), with_settings, folder=tmp_path)
     with Store(tmp_path, write=False) as store:
         settings = [json.loads(store.experiments()[number].settings) for number in numbers]

@@ -27,17 +27,17 @@ from ttaps.training.split import Split
 STUCK = TrainConfig(
     objective="jt",
     epochs=100,
-    batch=16,
-    sizes=(8,),
+    batch_size=16,
+    resolutions=(8,),
     validate_every=1000,
     checkpoint_minutes=1000,
     model=TINY,
-    optimiser=OptimiserConfig(lr=0.05, warmup=1),
+    optimizer=OptimiserConfig(lr=0.05, warmup_epochs=1),
 )
 """The paper's loss with GroupNorm, plain SGD and no special start: all z become alike within 80 steps."""
 
 LIVELY = replace(
-    STUCK, objective="jt+ent", model=STARTS, optimiser=OptimiserConfig(name="muon", lr=0.1, muon_lr=0.05, warmup=1)
+    STUCK, objective="jt+ent", model=STARTS, optimizer=OptimiserConfig(name="muon", lr=0.1, muon_lr=0.05, warmup_epochs=1)
 )
 """The same with a start that works: passes ln K at about step 80 and leaves it by step 150."""
 
@@ -46,7 +46,7 @@ def run(config: TrainConfig, folder: Path, textures: ImageSet, window: int | Non
     """Return a run whose health is watched over ``window`` steps (as many as usual unless given)."""
     made = Run(config, folder, Split.of(textures))
     if window:
-        made.health = Health(config.model.prototypes, config.model.classes, window)
+        made.health = Health(config.model.num_prototypes, config.model.num_classes, window)
     return made
 
 
@@ -83,16 +83,16 @@ def test_a_collapsed_run_is_stopped_and_a_lively_one_is_not(textures: ImageSet, 
 def test_every_preset_would_be_stopped(preset: str) -> None:
     """Also where the joint loss is short, or is ramped in while the learning rate falls."""
     config = from_dict(TrainConfig, read_toml(find_preset(preset)), where=preset)
-    ramped = replace(config, loss=replace(config.loss, joint_ramp=config.epochs - config.loss.joint_from))
+    ramped = replace(config, loss=replace(config.loss, joint_ramp_epochs=config.epochs - config.loss.joint_start_epoch))
     for told in (config, ramped):
-        schedule = Schedule(told, 40_000 // told.batch)
+        schedule = Schedule(told, 40_000 // told.batch_size)
         joint = filter(schedule.joint, range(schedule.steps))
         with pytest.raises(Trouble, match="Collapsed: the SwAV loss has sat at ln K"):
             watch(Health(300, 10), [parts(math.log(300))] * schedule.steps, map(schedule.warm, joint))
 
 
 def test_a_run_told_to_goes_on(textures: ImageSet, tmp_path: Path) -> None:
-    config = replace(STUCK, epochs=2, optimiser=OptimiserConfig(lr=1e30, warmup=0), stop_on_trouble=False)
+    config = replace(STUCK, epochs=2, optimizer=OptimiserConfig(lr=1e30, warmup_epochs=0), stop_on_collapse=False)
     run(config, tmp_path, textures).train()
     assert rows(tmp_path)[-1]["step"] == 16
 
@@ -101,7 +101,7 @@ def test_a_run_told_to_goes_on(textures: ImageSet, tmp_path: Path) -> None:
 def test_a_loss_that_is_no_number_stops_the_run(
     objective: Literal["baseline", "jt"], textures: ImageSet, tmp_path: Path
 ) -> None:
-    config = replace(LIVELY, objective=objective, optimiser=OptimiserConfig(lr=1e30, warmup=0))
+    config = replace(LIVELY, objective=objective, optimizer=OptimiserConfig(lr=1e30, warmup_epochs=0))
     with pytest.raises(
         Trouble, match=r"The loss is (nan|inf) at step \d: training has diverged.\nTry a lower learning rate"
     ):
@@ -112,14 +112,14 @@ def test_a_loss_that_is_no_number_stops_the_run(
 def test_an_exploding_loss_stops_the_run(
     objective: Literal["baseline", "jt"], textures: ImageSet, tmp_path: Path
 ) -> None:
-    config = replace(STUCK, objective=objective, optimiser=OptimiserConfig(lr=2000.0, warmup=0))
+    config = replace(STUCK, objective=objective, optimizer=OptimiserConfig(lr=2000.0, warmup_epochs=0))
     with pytest.raises(Trouble, match=r"The loss exploded to .* at step \d\d; .*\nTry a lower learning rate"):
         run(config, tmp_path, textures).train()
 
 
 def test_dead_prototypes_stop_the_run(textures: ImageSet, tmp_path: Path) -> None:
     """Without Sinkhorn nothing shares the images out, and all of them run to one prototype: the trivial solution."""
-    config = replace(STUCK, optimiser=OptimiserConfig(lr=0.1, warmup=0), loss=LossConfig(sinkhorn_iterations=0))
+    config = replace(STUCK, optimizer=OptimiserConfig(lr=0.1, warmup_epochs=0), loss=LossConfig(sinkhorn_iterations=0))
     with pytest.raises(Trouble, match=r"Dead prototypes: only [12] of 30 .*\nTry --loss.sinkhorn-iterations 3"):
         run(config, tmp_path, textures, window=40).train()
 

@@ -31,7 +31,7 @@ def literal(method: Memo, net: nn.Module, image: Tensor, key: int) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["preact", "batchnorm", "two layers"])
 def test_equals_the_literal_way_after_every_step(kind: str) -> None:
-    net, image, method = made(kind), some_images(1) / 255, Memo(steps=3, lr=0.2, copies=5)
+    net, image, method = made(kind), some_images(1) / 255, Memo(steps=3, lr=0.2, num_views=5)
     got, want = method.adapt(net, image, [7])[0], literal(method, net, image, 7)
     torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
     assert (want[-1] - want[0]).abs().max() > 1e-3
@@ -39,7 +39,7 @@ def test_equals_the_literal_way_after_every_step(kind: str) -> None:
 
 def test_one_step_on_two_layers_by_hand() -> None:
     """The chain rule written out in float64, without autograd."""
-    image, method = some_images(1).double() / 255, Memo(lr=0.3, copies=6)
+    image, method = some_images(1).double() / 255, Memo(lr=0.3, num_views=6)
     net = made("two layers").double()
     first, second = (layer for layer in net.children() if isinstance(layer, nn.Linear))
     w1, b1, w2, b2 = (t.detach() for t in (first.weight, first.bias, second.weight, second.bias))
@@ -70,7 +70,7 @@ def test_marginal_entropy_of_known_predictions() -> None:
 
 
 def test_views_depend_on_key_and_step_alone() -> None:
-    image, method = some_images(1), Memo(copies=4)
+    image, method = some_images(1), Memo(num_views=4)
     assert torch.equal(method.draw(image, 1, 0), method.draw(image, 1, 0))
     assert not torch.equal(method.draw(image, 1, 0), method.draw(image, 1, 1))
     assert not torch.equal(method.draw(image, 1, 0), method.draw(image, 2, 0))

@@ -26,15 +26,15 @@ from ttaps.views import SwavViews
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
 ANYWHERE: list[Method] = [
     Source(),
-    Average(copies=4),
+    Average(num_views=4),
     Tent(steps=2, lr=0.05),
-    Tent(optimiser="sgd", lr=0.5),
-    Memo(lr=0.5, copies=4, steps=2),
+    Tent(optimizer="sgd", lr=0.5),
+    Memo(lr=0.5, num_views=4, steps=2),
 ]
 CASES = [
     *(("preact", method) for method in ANYWHERE),
-    *(("batchnorm", method) for method in (*ANYWHERE, Bn(prior=2.0))),
-    ("two layers", Memo(lr=0.5, copies=3)),
+    *(("batchnorm", method) for method in (*ANYWHERE, Bn(source_weight=2.0))),
+    ("two layers", Memo(lr=0.5, num_views=3)),
 ]
 
 
@@ -84,12 +84,12 @@ def test_order_and_batching_change_nothing(kind: str, method: Method) -> None:
 
 
 def test_average_is_the_mean_over_the_views_that_ttaps_adapts_to(tiny_network: Network) -> None:
-    image, adapted = some_images()[:1] / 255, Ttaps(pool=6, copies=3, views=SwavViews(scale=(0.5, 1.0)))
+    image, adapted = some_images()[:1] / 255, Ttaps(view_pool=6, num_pairs=3, views=SwavViews(scale=(0.5, 1.0)))
     with torch.no_grad():
         each = [tiny_network(view[None]).softmax(-1)[0] for view in adapted.draw(image, 11)]
-    trace = Average(copies=6, views=adapted.views).adapt(tiny_network, image, [11])[0]
+    trace = Average(num_views=6, views=adapted.views).adapt(tiny_network, image, [11])[0]
     torch.testing.assert_close(trace[1], sum(each) / 6, rtol=0, atol=1e-6)
-    unchanged = SwavViews(scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0, jitter=0, grayscale=0, blur=0)
+    unchanged = SwavViews(scale=(1.0, 1.0), ratio=(1.0, 1.0), flip_p=0, jitter_strength=0, gray_p=0, blur_p=0)
     trace = Average(views=unchanged).adapt(tiny_network, image, [11])[0]
     torch.testing.assert_close(trace[1], trace[0], rtol=0, atol=1e-6)
 
@@ -98,16 +98,16 @@ def test_average_leaves_alone_what_ttaps_leaves_alone(tiny_network: Network) -> 
     images = some_images() / 255
     surest = Source().adapt(tiny_network, images, range(5))[:, 0].amax(-1)
     middle = surest.median().item()  # at least this probability: the image in the middle is left alone too
-    everywhere = Average(copies=4).adapt(tiny_network, images, range(5))
-    trace = Average(copies=4, sure=middle).adapt(tiny_network, images, range(5))
-    adapted = Ttaps(copies=2, pool=4, steps=1, lr=10.0, sure=middle).adapt(tiny_network, images, range(5))
+    everywhere = Average(num_views=4).adapt(tiny_network, images, range(5))
+    trace = Average(num_views=4, confidence_threshold=middle).adapt(tiny_network, images, range(5))
+    adapted = Ttaps(num_pairs=2, view_pool=4, steps=1, lr=10.0, confidence_threshold=middle).adapt(tiny_network, images, range(5))
     left = (trace[:, 0] == trace[:, 1]).all(-1)
     assert left.tolist() == (adapted[:, 0] == adapted[:, 1]).all(-1).tolist() == (surest >= middle).tolist()
     assert torch.equal(trace[~left], everywhere[~left])
 
 
 @pytest.mark.parametrize("kind", ["preact", "batchnorm"])
-@pytest.mark.parametrize("method", [Tent(steps=0), Memo(steps=0), Memo(lr=0.0, copies=2), Bn(prior=1e12)], ids=named)
+@pytest.mark.parametrize("method", [Tent(steps=0), Memo(steps=0), Memo(lr=0.0, num_views=2), Bn(source_weight=1e12)], ids=named)
 def test_no_step_or_no_step_size_is_the_source_model(kind: str, method: Method) -> None:
     module, images = made(kind), some_images() / 255
     source = Source().adapt(module, images, range(5))
@@ -122,7 +122,7 @@ def test_no_step_size_is_the_source_model_where_no_statistics_change() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [Memo(online=True), Tent(online=True), Ttaps(online=True, copies=4, steps=2)], ids=named
+    "method", [Memo(online=True), Tent(online=True), Ttaps(online=True, num_pairs=4, steps=2)], ids=named
 )
 def test_online_keeps_the_weights_in_one_call_as_in_several(method: Any, tiny_network: Network) -> None:
     images, memory = some_images(), Memory()
@@ -139,27 +139,27 @@ def test_online_keeps_the_weights_in_one_call_as_in_several(method: Any, tiny_ne
 def test_online_goes_on_from_the_last_weights(tiny_network: Network) -> None:
     """The same image twice, with the same views, is one image with twice the steps."""
     image = some_images(1)
-    method, longer = (Tent(optimiser="sgd", lr=0.1, steps=steps, online=True) for steps in (2, 4))
+    method, longer = (Tent(optimizer="sgd", lr=0.1, steps=steps, online=True) for steps in (2, 4))
     twice = method.adapt(tiny_network, image.repeat(2, 1, 1, 1), [0, 0])
     assert torch.equal(twice[1, -1], longer.adapt(tiny_network, image, [0])[0, -1])
 
 
 def test_leak_is_an_optimiser_that_is_never_reset(tiny_network: Network) -> None:
     """What the authors' code does: the weights are restored before every image, the optimiser's momentum is not."""
-    method, images = Ttaps(steps=2, copies=4, lr=0.5, momentum=0.9, tau=0.1, epsilon=0.05, leak=True), some_images(3)
+    method, images = Ttaps(steps=2, num_pairs=4, lr=0.5, momentum=0.9, tau=0.1, epsilon=0.05, keep_momentum=True), some_images(3)
     net = copy.deepcopy(tiny_network)
-    moving = [weight for name, weight in net.named_parameters() if name in adapted_names(net, method.scope)]
+    moving = [weight for name, weight in net.named_parameters() if name in adapted_names(net, method.adapt_params)]
     optimiser = torch.optim.SGD(moving, method.lr, method.momentum)
     want = []
     for number, image in enumerate(images.split(1)):
         net.load_state_dict(tiny_network.state_dict())
-        for views in method.draw(image, number).split(2 * method.copies):
+        for views in method.draw(image, number).split(2 * method.num_pairs):
             optimiser.zero_grad()
             method.loss(net.scores(net.project(views))).backward()
             optimiser.step()
         want.append(net(image).softmax(-1)[0].detach())
     got = method.adapt(tiny_network, images, range(3))[:, -1]
-    clean = replace(method, leak=False).adapt(tiny_network, images, range(3))[:, -1]
+    clean = replace(method, keep_momentum=False).adapt(tiny_network, images, range(3))[:, -1]
     torch.testing.assert_close(got, torch.stack(want), rtol=0, atol=1e-5)
     assert torch.equal(got[0], clean[0])
     assert (got[1:] - clean[1:]).abs().max() > 1e-4

@@ -142,7 +142,7 @@ def test_smooth_stem_does_not_hear_a_checkerboard() -> None:
 
 def test_zero_init_starts_as_the_shortcuts(images: Tensor) -> None:
     torch.manual_seed(0)
-    network = Network(dataclasses.replace(TINY, zero_init=True))
+    network = Network(dataclasses.replace(TINY, zero_init_residual=True))
     x = torch.rand(2, 4, 8, 8)
     assert torch.equal(network.get_submodule("backbone.stage1")(x), x)
 
@@ -158,7 +158,7 @@ def test_classifier_scale_scales_only_the_initial_classifier() -> None:
 
 
 def test_config_survives_json() -> None:
-    config = ModelConfig(classes=100, norm="batch", mean=(0.1, 0.2, 0.3), projector_norm=True, classifier_scale=10)
+    config = ModelConfig(num_classes=100, norm="batch", mean=(0.1, 0.2, 0.3), projector_norm=True, classifier_scale=10)
     assert from_dict(ModelConfig, json.loads(json.dumps(dataclasses.asdict(config))), where="test") == config
 
 

@@ -37,12 +37,12 @@ WITH_HEAD = replace(TINY, heads=("predictor",), classifier_scale=10.0)
 SHORT = TrainConfig(
     objective="mt3",
     epochs=1,
-    batch=16,
-    sizes=(8,),
+    batch_size=16,
+    resolutions=(8,),
     checkpoint_minutes=0.0,
     validate_every=100,
     model=WITH_HEAD,
-    optimiser=OptimiserConfig(lr=0.01, warmup=0, decay="constant", clip=10.0),
+    optimizer=OptimiserConfig(lr=0.01, warmup_epochs=0, lr_schedule="constant", clip_grad_per_param=10.0),
 )
 
 
@@ -110,7 +110,7 @@ def test_those_seeds_change_everything() -> None:
 
 def test_tasks_hold_two_views_of_each_image_and_the_image(batch: Batch) -> None:
     tasks = draw_tasks(batch, 4)  # four images, and the two that are left
-    kinds = (MT3_VIEWS, "s"), (MT3_VIEWS, "t"), (ShiftViews(padding=2, flip=0.0), "crop")
+    kinds = (MT3_VIEWS, "s"), (MT3_VIEWS, "t"), (ShiftViews(padding=2, flip_p=0.0), "crop")
     views = [batch.views(kind, name) for kind, name in kinds]
     for number, rows in enumerate((slice(0, 4), slice(4, 6))):
         own = torch.cat([view[rows] for view in views])
@@ -121,14 +121,14 @@ def test_tasks_hold_two_views_of_each_image_and_the_image(batch: Batch) -> None:
 @pytest.mark.parametrize(("images", "used"), [(16, 16), (15, 8), (9, 8)])
 def test_few_images_are_cut_to_whole_tasks(textures: ImageSet, images: int, used: int) -> None:
     few = replace(textures, images=textures.images[:images], labels=textures.labels[:images])
-    config = TrainConfig(objective="mt3", batch=64, model=replace(TINY, heads=("predictor",)))
+    config = TrainConfig(objective="mt3", batch_size=64, model=replace(TINY, heads=("predictor",)))
     batch = Run(config, Path("unused"), Split(few, few)).batch(0)
     assert (len(batch.images), batch.total, batch.share) == (used, used, 1)
 
 
 def test_less_than_a_task_is_refused(textures: ImageSet) -> None:
     few = replace(textures, images=textures.images[:7], labels=textures.labels[:7])
-    config = TrainConfig(objective="mt3", batch=64, model=replace(TINY, heads=("predictor",)))
+    config = TrainConfig(objective="mt3", batch_size=64, model=replace(TINY, heads=("predictor",)))
     with pytest.raises(UsageError, match=r"at least 8 training images, .*not 7"):
         Run(config, Path("unused"), Split(few, few)).batch(0)
 
@@ -230,7 +230,7 @@ def test_clipping_shortens_long_gradients_only() -> None:
 def test_the_optimiser_clips_every_weight_by_itself() -> None:
     weights = {"long": nn.Parameter(torch.zeros(2)), "short": nn.Parameter(torch.ones(2))}
     weights["long"].grad, weights["short"].grad = torch.tensor([30.0, 40.0]), torch.tensor([0.3, 0.4])
-    Optimiser(weights, OptimiserConfig(lr=1.0, momentum=0.0, weight_decay=0.0, clip=5.0)).step(1.0)
+    Optimiser(weights, OptimiserConfig(lr=1.0, momentum=0.0, weight_decay=0.0, clip_grad_per_param=5.0)).step(1.0)
     torch.testing.assert_close(weights["long"].detach(), torch.tensor([-3.0, -4.0]))
     torch.testing.assert_close(weights["short"].detach(), torch.tensor([0.7, 0.6]))
 
@@ -244,7 +244,7 @@ def test_settings_no_run_can_have() -> None:
     with pytest.raises(UsageError, match=r"set --model.norm group"):
         replace(SHORT, model=replace(WITH_HEAD, norm="batch"))
     with pytest.raises(UsageError, match=r"batch \(20\) must be a multiple of loss.task_images \(8\)"):
-        replace(SHORT, batch=20)
+        replace(SHORT, batch_size=20)
 
 
 def test_the_learning_rate_stays() -> None:
@@ -290,7 +290,7 @@ def test_a_killed_run_ends_like_any_other(textures: ImageSet, tmp_path: Path) ->
 # --- adaptation
 
 IMAGES = torch.randint(0, 256, (5, 3, 8, 8), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
-QUICK = Mt3(steps=2, copies=4, lr=0.5)
+QUICK = Mt3(steps=2, num_pairs=4, lr=0.5)
 
 
 def test_a_step_is_that_of_the_inner_loop(network: Network) -> None:
@@ -313,7 +313,7 @@ def test_a_step_is_that_of_the_inner_loop(network: Network) -> None:
 
 def test_views_are_two_of_every_copy() -> None:
     views = QUICK.draw(IMAGES[:1], 3)
-    assert views.shape == (2 * QUICK.copies, 3, 8, 8)
+    assert views.shape == (2 * QUICK.num_pairs, 3, 8, 8)
     assert len({view.sum().item() for view in views}) == len(views)
     assert torch.equal(QUICK.draw(IMAGES[:1], 3), views)
     assert not torch.equal(QUICK.draw(IMAGES[:1], 4), views)

@@ -13,9 +13,9 @@ from ttaps.evaluate import Item, Row, Shard, Store, evaluate
 from ttaps.evaluate.plan import fair_order
 from ttaps.keys import key
 
-ONLINE = Ttaps(steps=2, copies=2, lr=1.0, momentum=0.9, online=True)
-BATCHES = Tent(batch=3, lr=0.1)
-METHODS: list[Method] = [ONLINE, BATCHES, Memo(copies=3, lr=0.1, online=True), Tent(batch=2, online=True, lr=0.1)]
+ONLINE = Ttaps(steps=2, num_pairs=2, lr=1.0, momentum=0.9, online=True)
+BATCHES = Tent(batch_size=3, lr=0.1)
+METHODS: list[Method] = [ONLINE, BATCHES, Memo(num_views=3, lr=0.1, online=True), Tent(batch_size=2, online=True, lr=0.1)]
 
 
 class Stopped(Exception):
@@ -58,7 +58,7 @@ def test_stopped_and_resumed_gives_the_same_rows(method: Method, tmp_path: Path)
 
 
 def test_store_says_what_was_kept(tmp_path: Path) -> None:
-    for method in (Tent(), Tent(online=True), Tent(batch=3), Ttaps(steps=1, copies=2, leak=True)):
+    for method in (Tent(), Tent(online=True), Tent(batch_size=3), Ttaps(steps=1, num_pairs=2, keep_momentum=True)):
         evaluate(small_model(), small_benchmark(), [method], folder=tmp_path, limit=3)
     with Store(tmp_path, write=False) as store:
         experiments = list(store.experiments().values())

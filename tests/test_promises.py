@@ -16,7 +16,7 @@ from ttaps.errors import UsageError
 from ttaps.model import Network
 
 IMAGES = torch.randint(0, 256, (5, 3, 8, 8), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
-METHODS = (Ttt(steps=3, copies=4, lr=0.5), Mt3(steps=2, copies=4, lr=0.5))
+METHODS = (Ttt(steps=3, num_views=4, lr=0.5), Mt3(steps=2, num_pairs=4, lr=0.5))
 
 each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 

@@ -74,14 +74,14 @@ def test_a_run_stands_behind_the_one_it_started_from(tmp_path: Path) -> None:
         {"step": 40, "validation_accuracy": 0.5},
     ]
     first = model_of(recorded(tmp_path / "first", *rows))
-    goes_on = replace(SHORT, start=str(first), sizes=(8,), size_until=(1.0,))
+    goes_on = replace(SHORT, init_from=str(first), resolutions=(8,), resolution_milestones=(1.0,))
     rows = [{"step": 8, "epoch": 1.0, "ce": 1.0}, {"step": 4, "validation_accuracy": 0.75}]
     second = model_of(recorded(tmp_path / "second", *rows, config=goes_on), first)
     run = read_learning("mine", second)
     assert run.validation == [(5.0, 50.0), (5.5, 75.0)]
     assert run.cross_entropy == [(5.0, 2.0), (6.0, 1.0)]
     assert (run.sizes, run.epochs, run.config) == ([(0.0, 6), (2.0, 8)], 6.0, goes_on)
-    smaller = replace(goes_on, sizes=(6,), start=str(second))
+    smaller = replace(goes_on, resolutions=(6,), init_from=str(second))
     third = model_of(recorded(tmp_path / "third", {"step": 8, "epoch": 1.0}, config=smaller), second)
     assert read_learning("mine", third).sizes == [(0.0, 6), (2.0, 8), (6.0, 6)]
     model_of(first)
@@ -90,7 +90,7 @@ def test_a_run_stands_behind_the_one_it_started_from(tmp_path: Path) -> None:
 
 def test_a_run_that_was_stopped_had_no_sizes_after_that(tmp_path: Path) -> None:
     first = model_of(recorded(tmp_path / "first", {"step": 8, "epoch": 1.0}))
-    config = replace(SHORT, start=str(first), sizes=(8,), size_until=(1.0,))
+    config = replace(SHORT, init_from=str(first), resolutions=(8,), resolution_milestones=(1.0,))
     second = model_of(recorded(tmp_path / "second", {"step": 8, "epoch": 1.0}, config=config), first)
     assert read_learning("mine", second).sizes == [(0.0, 6), (1.0, 8)]
 

@@ -49,9 +49,9 @@ def test_the_papers_grid_trains_the_papers_presets(data: str) -> None:
         if job.train.objective not in ("baseline", "jt", "jt+ent"):
             continue
         preset = from_dict(TrainConfig, read_toml(find_preset(f"paper/{job.train.objective}-{data}")), where="preset")
-        model = replace(preset.model, prototypes=job.train.model.prototypes)
+        model = replace(preset.model, num_prototypes=job.train.model.num_prototypes)
         assert job.train == replace(preset, seed=job.train.seed, model=model)
-    sizes = {job.train.model.prototypes for job in jobs if job.train.objective == "jt+ent"}
+    sizes = {job.train.model.num_prototypes for job in jobs if job.train.objective == "jt+ent"}
     assert sizes == ({30, 300, 3000} if data == "cifar10" else {300})
 
 

@@ -22,7 +22,7 @@ def model_for(method: str) -> Model:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         norm = "batch" if method == "bn" else "group"
-        shape = ModelConfig(classes=3, width=4, groups=4, depth=8, prototypes=5, image_size=8, classifier_scale=30.0)
+        shape = ModelConfig(num_classes=3, width=4, num_groups=4, depth=8, num_prototypes=5, image_size=8, classifier_scale=30.0)
         config = ModelConfig(**{**vars(shape), "norm": norm, "heads": ("rotation", "predictor")})
         network = Network(config).eval()
     return Model(network, CLASSES, "small", fingerprint(network))

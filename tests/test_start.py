@@ -36,7 +36,7 @@ def begun(config: TrainConfig, textures: ImageSet, folder: Path) -> dict[str, to
 
 def test_it_begins_where_the_model_is(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
     ours, theirs = (
-        begun(replace(SHORT, start=str(trained)), textures, tmp_path / "next"),
+        begun(replace(SHORT, init_from=str(trained)), textures, tmp_path / "next"),
         load_model(trained).network.state_dict(),
     )
     assert ours.keys() == theirs.keys()
@@ -44,8 +44,8 @@ def test_it_begins_where_the_model_is(trained: Path, textures: ImageSet, tmp_pat
 
 
 def test_what_is_other_in_number_is_drawn(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
-    other = replace(SHORT.model, prototypes=20, heads=("rotation",))
-    config = replace(SHORT, start=str(trained), model=other)
+    other = replace(SHORT.model, num_prototypes=20, heads=("rotation",))
+    config = replace(SHORT, init_from=str(trained), model=other)
     ours, theirs = begun(config, textures, tmp_path / "next"), load_model(trained).network.state_dict()
     drawn = initial_network(config).state_dict()
     for name, weight in ours.items():
@@ -54,18 +54,18 @@ def test_what_is_other_in_number_is_drawn(trained: Path, textures: ImageSet, tmp
 
 
 def test_another_network_is_refused(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
-    wide = replace(SHORT, start=str(trained), model=replace(SHORT.model, width=8))
+    wide = replace(SHORT, init_from=str(trained), model=replace(SHORT.model, width=8))
     with pytest.raises(
         UsageError, match=r"start: 'backbone.stem.0.weight' has shape \(8, 3, 3, 3\) here and shape \(4,"
     ):
         begun(wide, textures, tmp_path / "next")
     with pytest.raises(CheckpointError, match="no model 'cifar11'"):
-        begun(replace(SHORT, start="cifar11"), textures, tmp_path / "next")
+        begun(replace(SHORT, init_from="cifar11"), textures, tmp_path / "next")
 
 
 def test_the_card_says_where_it_began_and_what_that_took(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
     second = tmp_path / "second"
-    Run(replace(SHORT, epochs=1, start=str(trained)), second, Split.of(textures)).train()
+    Run(replace(SHORT, epochs=1, init_from=str(trained)), second, Split.of(textures)).train()
     first = load_model(trained)
     assert load_model(second).info["start"]["fingerprint"] == first.fingerprint
     assert f"started from the weights of `{trained}` ({first.fingerprint})" in load_model(second).card
@@ -75,8 +75,8 @@ def test_the_card_says_where_it_began_and_what_that_took(trained: Path, textures
 
 def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
     """The same steps with and without: only the result is another, between the two ends; its prototypes are those learnt."""
-    config, split = replace(SHORT, start=str(trained), epochs=2), Split.of(textures)
-    runs = {share: Run(replace(config, keep=share), tmp_path / str(share), split) for share in (0.0, 0.25)}
+    config, split = replace(SHORT, init_from=str(trained), epochs=2), Split.of(textures)
+    runs = {share: Run(replace(config, wise_ft=share), tmp_path / str(share), split) for share in (0.0, 0.25)}
     for run in runs.values():
         run.train()
     first, last, mean = (
@@ -89,11 +89,11 @@ def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: Imag
     for one, other in zip(runs[0.0].network.parameters(), runs[0.25].network.parameters(), strict=True):
         assert torch.equal(one, other)
     with pytest.raises(UsageError, match="set --start"):
-        replace(SHORT, keep=0.5)
+        replace(SHORT, wise_ft=0.5)
 
 
 def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
-    config, split = replace(SHORT, start=str(trained), epochs=2, keep=0.25), Split.of(textures)
+    config, split = replace(SHORT, init_from=str(trained), epochs=2, wise_ft=0.25), Split.of(textures)
     Run(config, tmp_path / "whole", split).train()
     killed = Run(config, tmp_path / "killed", split)
     (tmp_path / "killed").mkdir()
@@ -111,7 +111,7 @@ def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: 
 
 
 def test_what_the_model_had_trained_is_not_started_anew(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
-    run = Run(replace(SHORT, start=str(trained)), tmp_path / "next", Split.of(textures))
+    run = Run(replace(SHORT, init_from=str(trained)), tmp_path / "next", Split.of(textures))
     before = run.network.prototypes.detach().clone()
     run.begin_joint(8, run.start)  # at the first step
     assert torch.equal(run.network.prototypes, before)
@@ -121,13 +121,13 @@ def test_what_the_model_had_trained_is_not_started_anew(trained: Path, textures:
 
 def test_a_classifier_for_other_classes_is_drawn(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
     others = Split.of(replace(textures, classes=tuple(f"other {name}" for name in textures.classes)))
-    config = replace(SHORT, start=str(trained))
+    config = replace(SHORT, init_from=str(trained))
     ours, drawn = Run(config, tmp_path / "next", others).network, initial_network(config)
     theirs = load_model(trained).network
     assert torch.equal(ours.classifier.weight, drawn.classifier.weight)
     assert torch.equal(ours.get_parameter("projector.0.weight"), theirs.get_parameter("projector.0.weight"))
     with pytest.raises(UsageError, match="trained for other classes"):
-        Run(replace(config, keep=0.5), tmp_path / "next", others)
+        Run(replace(config, wise_ft=0.5), tmp_path / "next", others)
 
 
 def test_presets_start_from_models_that_are_there() -> None:
@@ -140,7 +140,7 @@ def test_a_branch_has_the_heads_of_the_model_too(textures: ImageSet, tmp_path: P
     """A run with a head, alone, starts with the model's; one that is branched off a run without heads must as well."""
     split, headed = Split.of(textures), replace(SHORT.model, heads=("rotation",))
     Run(replace(SHORT, objective="ttt", model=headed, epochs=2), tmp_path / "trained", split).train()
-    trunk = replace(SHORT, start=str(tmp_path / "trained"), epochs=2)
+    trunk = replace(SHORT, init_from=str(tmp_path / "trained"), epochs=2)
     other = replace(trunk, objective="ttt", model=headed)
     Run(trunk, tmp_path / "trunk", split).train()
     branch(tmp_path / "trunk", other, tmp_path / "branched", split)

@@ -24,7 +24,7 @@ def literal(method: Tent, net: nn.Module, images: Tensor) -> Tensor:
             moving += [layer.weight, layer.bias]
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
-    kind = torch.optim.Adam if method.optimiser == "adam" else torch.optim.SGD
+    kind = torch.optim.Adam if method.optimizer == "adam" else torch.optim.SGD
     optimiser = kind(moving, lr=method.lr)
     trace = [before]
     for _ in range(method.steps):
@@ -36,11 +36,11 @@ def literal(method: Tent, net: nn.Module, images: Tensor) -> Tensor:
     return torch.stack(trace, dim=1)
 
 
-@pytest.mark.parametrize("method", [Tent(steps=3, lr=0.05, batch=3), Tent(steps=2, lr=0.5, batch=2, optimiser="sgd")])
+@pytest.mark.parametrize("method", [Tent(steps=3, lr=0.05, batch_size=3), Tent(steps=2, lr=0.5, batch_size=2, optimizer="sgd")])
 @pytest.mark.parametrize("kind", ["preact", "batchnorm"])
 def test_equals_the_literal_way_batch_by_batch(kind: str, method: Tent) -> None:
     net, images = made(kind), some_images(5) / 255
-    batches = [literal(method, net, part) for part in images.split(method.batch) if len(part) > 1]
+    batches = [literal(method, net, part) for part in images.split(method.batch_size) if len(part) > 1]
     want = torch.cat(batches)
     got = method.adapt(net, images, range(5))[: len(want)]
     torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
@@ -108,5 +108,5 @@ def channels_last(x: Tensor) -> Tensor:
 
 def test_protocol_says_what_results_depend_on() -> None:
     assert Tent().protocol == "episodic"
-    assert Tent(batch=200).protocol == "batches of 200"
-    assert Tent(batch=200, online=True).protocol == "online, batches of 200"
+    assert Tent(batch_size=200).protocol == "batches of 200"
+    assert Tent(batch_size=200, online=True).protocol == "online, batches of 200"

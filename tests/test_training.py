@@ -122,20 +122,20 @@ def test_muon_leaves_parts_of_the_network_to_sgd() -> None:
     for config in (
         OptimiserConfig(weight_decay=0),
         OptimiserConfig(name="muon", weight_decay=0),
-        OptimiserConfig(name="muon", weight_decay=0, muon_leaves=("stem",)),
+        OptimiserConfig(name="muon", weight_decay=0, muon_exclude=("stem",)),
     ):
         torch.manual_seed(0)
         weights = {name: nn.Parameter(torch.randn(4, 3, 3, 3)) for name in names}
         for weight in weights.values():
             weight.grad = torch.randn_like(weight)
         Optimiser(weights, config).step(1.0)
-        ends[config.name, config.muon_leaves] = weights
+        ends[config.name, config.muon_exclude] = weights
     mixed = ends["muon", ("stem",)]
     assert torch.equal(mixed[names[0]], ends["sgd", ()][names[0]])
     assert torch.equal(mixed[names[1]], ends["muon", ()][names[1]])
     assert not torch.equal(ends["muon", ()][names[0]], ends["sgd", ()][names[0]])
     with pytest.raises(UsageError, match="no part 'stam'"):
-        Optimiser(weights, OptimiserConfig(name="muon", muon_leaves=("stam",)))
+        Optimiser(weights, OptimiserConfig(name="muon", muon_exclude=("stam",)))
 
 
 def test_smoothing_keeps_smooth_kernels_and_shrinks_rough_ones() -> None:
@@ -158,12 +158,12 @@ def test_smoothing_moves_the_kernels_of_its_parts_only() -> None:
     before = {name: weight.detach().clone() for name, weight in weights.items()}
     for weight in weights.values():
         weight.grad = torch.zeros_like(weight)
-    Optimiser(weights, OptimiserConfig(weight_decay=0, smoothing=0.2)).step(0.5)
+    Optimiser(weights, OptimiserConfig(weight_decay=0, kernel_smoothing=0.2)).step(0.5)
     stem, *others = weights
     torch.testing.assert_close(weights[stem].detach(), 0.9 * before[stem] + 0.1 * smooth(before[stem]))
     assert all(torch.equal(weights[name], before[name]) for name in others)
     with pytest.raises(UsageError, match=r"smoothed: the network has no part 'stam'"):
-        Optimiser(weights, OptimiserConfig(smoothing=0.2, smoothed=("stam",)))
+        Optimiser(weights, OptimiserConfig(kernel_smoothing=0.2, kernel_smoothing_layers=("stam",)))
 
 
 def test_average_is_the_weighted_sum_of_all_weights_so_far() -> None:
@@ -200,37 +200,37 @@ def test_the_papers_learning_rate() -> None:
 
 
 def test_linear_decay_and_short_warm_ups() -> None:
-    optimiser = OptimiserConfig(warmup=0.25, decay="linear")
+    optimiser = OptimiserConfig(warmup_epochs=0.25, lr_schedule="linear")
     schedule = Schedule(
-        TrainConfig(epochs=2, optimiser=optimiser), epoch_steps=10
+        TrainConfig(epochs=2, optimizer=optimiser), epoch_steps=10
     )  # the warm-up ends between two steps
     assert [schedule.lr(step) for step in range(3)] == [0.4, 0.8, 1.0]
     assert max(schedule.lr(step) for step in range(20)) == 1
     assert schedule.lr(15) == pytest.approx(1 - 12.5 / 17.5)
-    at_once = Schedule(TrainConfig(epochs=2, optimiser=replace(optimiser, warmup=0)), epoch_steps=10)
+    at_once = Schedule(TrainConfig(epochs=2, optimizer=replace(optimiser, warmup_epochs=0)), epoch_steps=10)
     assert [at_once.lr(0), at_once.lr(10), at_once.lr(19)] == pytest.approx([1, 0.5, 0.05])
 
 
 def test_a_level_stretch_before_the_decay() -> None:
-    optimiser = OptimiserConfig(warmup=0.2, hold=1.0, decay="linear")
-    schedule = Schedule(TrainConfig(epochs=2, optimiser=optimiser), epoch_steps=10)
+    optimiser = OptimiserConfig(warmup_epochs=0.2, lr_hold_epochs=1.0, lr_schedule="linear")
+    schedule = Schedule(TrainConfig(epochs=2, optimizer=optimiser), epoch_steps=10)
     assert [schedule.lr(step) for step in (0, 1, 2, 9, 10)] == [0.5, 1, 1, 1, 1]
     assert [schedule.lr(step) for step in (11, 15, 19)] == pytest.approx([0.9, 0.5, 0.1])
-    longer = Schedule(TrainConfig(epochs=4, optimiser=optimiser), epoch_steps=10)
+    longer = Schedule(TrainConfig(epochs=4, optimizer=optimiser), epoch_steps=10)
     assert [longer.lr(step) for step in range(11)] == [schedule.lr(step) for step in range(11)]
 
 
 def test_resolutions_follow_one_another() -> None:
-    schedule = Schedule(TrainConfig(epochs=10, sizes=(16, 24, 32), size_until=(0.5, 0.8, 1.0)), epoch_steps=10)
+    schedule = Schedule(TrainConfig(epochs=10, resolutions=(16, 24, 32), resolution_milestones=(0.5, 0.8, 1.0)), epoch_steps=10)
     assert [schedule.size(step) for step in (0, 49, 50, 79, 80, 99)] == [16, 16, 24, 24, 32, 32]
 
 
 def test_the_joint_loss_comes_in() -> None:
-    config = TrainConfig(epochs=10, loss=LossConfig(joint_from=2, joint_ramp=1, freeze_prototypes=3))
+    config = TrainConfig(epochs=10, loss=LossConfig(joint_start_epoch=2, joint_ramp_epochs=1, freeze_prototypes_epochs=3))
     schedule = Schedule(config, epoch_steps=10)
     assert [schedule.joint(step) for step in (0, 19, 20, 24, 29, 30, 99)] == pytest.approx([0, 0, 0.1, 0.5, 1, 1, 1])
     assert [schedule.prototypes_frozen(step) for step in (0, 49, 50)] == [True, True, False]
-    at_once = Schedule(replace(config, loss=LossConfig(joint_from=2)), epoch_steps=10)
+    at_once = Schedule(replace(config, loss=LossConfig(joint_start_epoch=2)), epoch_steps=10)
     assert [at_once.joint(step) for step in (19, 20)] == [0, 1]
     assert Schedule(replace(config, objective="baseline"), epoch_steps=10).joint(99) == 0
 
@@ -292,24 +292,24 @@ def test_joint_loss_is_equation_8(textures: ImageSet, tiny_network: Network) -> 
         parts = OBJECTIVES[objective](tiny_network, batch, config, joint)
         torch.testing.assert_close(parts["loss"], value)
     torch.testing.assert_close(parts["swav"], swav.detach() / 2)
-    mean = OBJECTIVES["jt"](tiny_network, batch, replace(config, directions="mean"), 1.0)
+    mean = OBJECTIVES["jt"](tiny_network, batch, replace(config, swap_reduction="mean"), 1.0)
     torch.testing.assert_close(mean["loss"], swav / 2 + 0.3 * ce)
 
 
 def test_cross_entropy_can_see_the_swav_views(textures: ImageSet, tiny_network: Network) -> None:
     batch = make_batch(textures)
-    parts = OBJECTIVES["jt"](tiny_network, batch, LossConfig(supervised="views"), 1.0)
+    parts = OBJECTIVES["jt"](tiny_network, batch, LossConfig(ce_view="views"), 1.0)
     logits = [tiny_network(batch.views(SwavViews(), name)) for name in "st"]
     ce = sum(nn.functional.cross_entropy(each, batch.labels) for each in logits) / 2
     torch.testing.assert_close(parts["ce"], ce)
     for objective in ("baseline", "jt+ent"):
-        alone = OBJECTIVES[objective](tiny_network, batch, LossConfig(alone="view"), 0.0)
+        alone = OBJECTIVES[objective](tiny_network, batch, LossConfig(ce_only_view="view"), 0.0)
         torch.testing.assert_close(alone["loss"], nn.functional.cross_entropy(logits[0], batch.labels))
-        coloured = LossConfig(alone="coloured", crop_scale=(0.5, 1.0))
+        coloured = LossConfig(ce_only_view="coloured", crop_scale=(0.5, 1.0))
         alone = OBJECTIVES[objective](tiny_network, batch, coloured, 0.0)
         logit = tiny_network(batch.views(SwavViews(scale=(0.5, 1.0)), "crop"))
         torch.testing.assert_close(alone["loss"], nn.functional.cross_entropy(logit, batch.labels))
-    joint = OBJECTIVES["jt"](tiny_network, batch, replace(coloured, supervised="coloured"), 1.0)
+    joint = OBJECTIVES["jt"](tiny_network, batch, replace(coloured, ce_view="coloured"), 1.0)
     torch.testing.assert_close(joint["ce"], alone["ce"])
 
 
@@ -515,7 +515,7 @@ def test_seeds_decide_everything(textures: ImageSet, tmp_path: Path) -> None:
 
 
 def test_baseline_moves_no_prototype(textures: ImageSet, tmp_path: Path) -> None:
-    config = replace(SHORT, objective="baseline", epochs=0.5, model=TINY, average=0.0)
+    config = replace(SHORT, objective="baseline", epochs=0.5, model=TINY, ema_decay=0.0)
     run = Run(config, tmp_path, Split.of(textures))
     before = run.network.prototypes.detach().clone()
     run.train()
@@ -528,7 +528,7 @@ def test_the_average_forgets_what_rested_until_the_joint_loss_began(
 ) -> None:
     """Prototypes and a rotation head that start anew are not mixed with the random ones they replace."""
     model = replace(SHORT.model, heads=("rotation",)) if objective == "ttt" else SHORT.model
-    config = replace(SHORT, objective=objective, average=0.999, model=model)
+    config = replace(SHORT, objective=objective, ema_decay=0.999, model=model)
     run = Run(config, tmp_path, Split.of(textures))
     assert run.average is not None
     first = next(step for step in range(40) if run.schedule.joint_begins(step))
@@ -546,7 +546,7 @@ def test_the_average_forgets_what_rested_until_the_joint_loss_began(
 
 def test_without_validation_images_no_accuracy_is_made_up(textures: ImageSet, tmp_path: Path) -> None:
     few = replace(textures, images=textures.images[:4], labels=textures.labels[:4])
-    Run(replace(SHORT, batch=2, epochs=2, average=0.0), tmp_path, Split.of(few)).train()
+    Run(replace(SHORT, batch_size=2, epochs=2, ema_decay=0.0), tmp_path, Split.of(few)).train()
     assert "validation_accuracy" not in (tmp_path / "metrics.jsonl").read_text()
 
 
@@ -587,7 +587,7 @@ def test_a_run_without_sizes_trains_at_the_networks_own() -> None:
 
 
 def test_what_is_only_watched_may_change_on_the_way(finished: Path, textures: ImageSet, pictures: Path) -> None:
-    Run(replace(SHORT, stop_on_trouble=False, validate_every=2), finished, split_of(textures, pictures)).train()
+    Run(replace(SHORT, stop_on_collapse=False, validate_every=2), finished, split_of(textures, pictures)).train()
     with pytest.raises(UsageError, match="other settings"):
         Run(replace(SHORT, epochs=6), finished, split_of(textures, pictures)).train()
 
@@ -597,7 +597,7 @@ def test_the_state_of_another_run_is_refused(
 ) -> None:
     shutil.copy(finished / "resume.safetensors", tmp_path)
     with pytest.raises(CheckpointError, match="state of another run"):
-        Run(replace(SHORT, model=replace(SHORT.model, hidden=36)), tmp_path, split_of(textures, pictures)).train()
+        Run(replace(SHORT, model=replace(SHORT.model, hidden_dim=36)), tmp_path, split_of(textures, pictures)).train()
 
 
 def test_compiled_steps_are_the_same_steps(

@@ -32,12 +32,12 @@ WITH_HEAD = replace(TINY, heads=("rotation",))
 SHORT = TrainConfig(
     objective="ttt",
     epochs=1,
-    batch=16,
-    sizes=(8,),
+    batch_size=16,
+    resolutions=(8,),
     checkpoint_minutes=0.0,
     validate_every=100,
     model=WITH_HEAD,
-    optimiser=OptimiserConfig(lr=0.1, warmup=0, decay="step"),
+    optimizer=OptimiserConfig(lr=0.1, warmup_epochs=0, lr_schedule="step"),
 )
 
 
@@ -127,7 +127,7 @@ def test_the_rotation_head_starts_as_a_copy_of_stage_3(network: Network) -> None
 def test_where_the_rotation_loss_begins_its_head_is_a_copy_of_what_stage_3_has_become(
     textures: ImageSet, tmp_path: Path
 ) -> None:
-    late = replace(SHORT, epochs=2, loss=LossConfig(joint_from=1))
+    late = replace(SHORT, epochs=2, loss=LossConfig(joint_start_epoch=1))
     run = Run(late, tmp_path, Split.of(textures))
     before = deepcopy(run.network.heads["rotation"].state_dict())
     begins = next(step for step in range(100) if run.schedule.joint_begins(step))
@@ -160,7 +160,7 @@ def test_the_loss_is_both_cross_entropies(
     cross_entropy = -network(pictures).log_softmax(-1)[range(6), batch.labels].mean()
     each = [-rotation_logits(network, pictures.rot90(k, (2, 3))).log_softmax(-1)[:, k] for k in range(4)]
     for joint in (0.25, 1.0):
-        parts = OBJECTIVES["ttt"](network, batch, LossConfig(supervised=supervised), joint)
+        parts = OBJECTIVES["ttt"](network, batch, LossConfig(ce_view=supervised), joint)
         torch.testing.assert_close(parts["ce"], cross_entropy.detach())
         torch.testing.assert_close(parts["rotation"], torch.stack(each).mean().detach())
         torch.testing.assert_close(parts["loss"], cross_entropy + joint * torch.stack(each).mean())
@@ -233,7 +233,7 @@ def test_a_run_from_before_there_were_heads_goes_on(textures: ImageSet, tmp_path
 # --- adaptation
 
 IMAGES = torch.randint(0, 256, (5, 3, 8, 8), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
-QUICK = Ttt(steps=3, copies=4, lr=0.5)
+QUICK = Ttt(steps=3, num_views=4, lr=0.5)
 
 
 def test_steps_are_those_of_plain_sgd_on_the_whole_network(network: Network) -> None:
@@ -253,7 +253,7 @@ def test_steps_are_those_of_plain_sgd_on_the_whole_network(network: Network) -> 
 
 
 def test_views_are_turned_as_their_labels_say(network: Network) -> None:
-    method = Ttt(copies=64, views=ShiftViews(padding=0, flip=0.0))
+    method = Ttt(num_views=64, views=ShiftViews(padding=0, flip_p=0.0))
     views, turns = method.draw(IMAGES[:1], 3, 0)
     for view, quarters in zip(views, turns.tolist(), strict=True):
         torch.testing.assert_close(view, (IMAGES[0] / 255).rot90(quarters, (1, 2)))
@@ -265,7 +265,7 @@ def test_images_that_stand_surely_upright_are_left_alone(network: Network) -> No
     full = QUICK.adapt(network, IMAGES, range(5))
     upright = rotation_logits(network, IMAGES).softmax(-1)[:, 0].detach()
     bound = float(upright.sort().values[1:3].mean())
-    part = replace(QUICK, sure=bound).adapt(network, IMAGES, range(5))
+    part = replace(QUICK, confidence_threshold=bound).adapt(network, IMAGES, range(5))
     skipped = (upright >= bound).tolist()
     assert sum(skipped) == 3
     for row, whole, skip in zip(part, full, skipped, strict=True):
@@ -277,7 +277,7 @@ def test_a_sure_image_is_seen_with_the_weights_kept_so_far(network: Network) -> 
     memory = Memory()
     replace(QUICK, online=True).adapt(network, IMAGES[:2], range(2), memory)
     kept = replace(QUICK, online=True, lr=0.0).adapt(network, IMAGES[2:3], [2], Memory(memory.weights, memory.rule))
-    sure = replace(QUICK, online=True, sure=0.0).adapt(network, IMAGES[2:3], [2], memory)
+    sure = replace(QUICK, online=True, confidence_threshold=0.0).adapt(network, IMAGES[2:3], [2], memory)
     assert torch.equal(sure, kept)
     assert not torch.equal(sure[0, 0], sure[0, 1])
 

@@ -255,7 +255,7 @@ def test_probabilities_and_ranges_are_those_asked_for() -> None:
 
 
 def test_factors_never_go_below_zero() -> None:
-    factors = SwavViews(jitter=2.0).sample(MANY, 32, generator()).factors
+    factors = SwavViews(jitter_strength=2.0).sample(MANY, 32, generator()).factors
     assert factors[:, :3].min() >= 0
     assert within(factors[:, 0], 1.3, 2.6 / math.sqrt(12))
 
@@ -309,7 +309,7 @@ def test_wrong_input_is_refused_with_its_value() -> None:
     with pytest.raises(UsageError, match=r"scale must be two rising numbers above 0 and at most 1, not 2.0 and 3.0"):
         SwavViews(scale=(2.0, 3.0))
     with pytest.raises(UsageError, match="flip must be a probability, from 0 to 1, not 7"):
-        SwavViews(flip=7)
+        SwavViews(flip_p=7)
     with pytest.raises(UsageError, match=r"\(3, 32, 32\)"):
         SwavViews().apply(pictures(1)[0], drawn)
     with pytest.raises(UsageError, match="2 images for 3 views"):

@@ -77,9 +77,9 @@ def sending(messages: Sequence[float], gpus: int, bandwidth: float) -> float:
 def training(config: TrainConfig) -> Training:
     """Count a training's operations and messages; its steps are those of the paper's 40,000 images."""
     split = Split.of(read_sample_train())
-    sample = Run(replace(config, batch=COUNTED), Path("unused"), split)
-    steps = Schedule(config, epoch_steps(IMAGES, config.batch)).steps
-    return Training(operations(lambda: sample.step(0)) / COUNTED, config.batch, steps, messages(config, split))
+    sample = Run(replace(config, batch_size=COUNTED), Path("unused"), split)
+    steps = Schedule(config, epoch_steps(IMAGES, config.batch_size)).steps
+    return Training(operations(lambda: sample.step(0)) / COUNTED, config.batch_size, steps, messages(config, split))
 
 
 def messages(config: TrainConfig, split: Split) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ def messages(config: TrainConfig, split: Split) -> tuple[int, ...]:
         patch.object(distributed, "all_reduce", lambda tensor: sent.append(tensor.nbytes)),
         patch.object(distributed, "all_gather", lambda everybody, tensor: sent.append(tensor.nbytes)),
     ):
-        Run(replace(config, batch=COUNTED), Path("unused"), split, ranks=Ranks(0, 2)).step(0)
+        Run(replace(config, batch_size=COUNTED), Path("unused"), split, ranks=Ranks(0, 2)).step(0)
     return tuple(sent)
 
 
@@ -126,7 +126,7 @@ def print_counts(jobs: Sequence[Job]) -> None:
         one = training(kind(job))
         methods = ", ".join(f"{name} {adapting(kind(job), name) / 1e9:.3g} G" for name in job.methods)
         name, sent = job.name.rpartition("-seed")[0], f"{sum(one.messages) / 1e6:.1f} MB in {len(one.messages)}"
-        classes = job.train.model.classes
+        classes = job.train.model.num_classes
         print(
             f"| {name}, {classes} classes | {one.image / 1e9:.2f} G | {sent} | {one.operations / 1e15:.1f} P | {methods} |"
         )

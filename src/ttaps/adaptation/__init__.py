@@ -90,7 +90,7 @@ def check(method: Method, network: nn.Module, objective: str = "") -> None:
         known = ", ".join(serves(network, objective))
         raise UsageError(f"Method '{method.name}' needs {missing}; this model can serve {known}.")
     if isinstance(method, Ttaps) and isinstance(network, Network):
-        adapted_names(network, method.scope)  # refuses a scope that this network has not
+        adapted_names(network, method.adapt_params)  # refuses a scope that this network has not
 
 
 EPISODIC = "episodic"

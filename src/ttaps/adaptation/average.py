@@ -26,15 +26,15 @@ class Average:
     adapts: ClassVar[str] = "nothing"
     trained_by: ClassVar[tuple[str, ...]] = ()
 
-    copies: int = 16
+    num_views: int = 16
     """Views of the image."""
-    sure: float = 1.0
+    confidence_threshold: float = 1.0
     """Leave an image alone when the model gives its label at least this probability; 1 takes the views of every image."""
     views: SwavViews = field(default_factory=SwavViews)
     """How a view is made."""
 
     def __post_init__(self) -> None:
-        at_least(self, copies=1, sure=0)
+        at_least(self, num_views=1, confidence_threshold=0)
 
     def lacks(self, network: nn.Module) -> str | None:
         """Return None: any classifier will do."""
@@ -49,10 +49,10 @@ class Average:
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, memory: Memory) -> Tensor:
         """Predict the image, then its views, unless the first is sure enough."""
         plain: Tensor = network(image).softmax(-1)[0]
-        if self.sure < 1 and plain.max() >= self.sure:
+        if self.confidence_threshold < 1 and plain.max() >= self.confidence_threshold:
             return torch.stack([plain, plain])
         return torch.stack([plain, network(self.draw(image, key)).softmax(-1).mean(0)])
 
     def draw(self, image: Tensor, key: int) -> Tensor:
         """Return the views of one image."""
-        return self.views.apply(image, self.views.sample(self.copies, image.shape[-1], generator(key, "ttaps")))
+        return self.views.apply(image, self.views.sample(self.num_views, image.shape[-1], generator(key, "ttaps")))

@@ -25,11 +25,11 @@ class Bn:
     adapts: ClassVar[str] = "BatchNorm statistics"
     trained_by: ClassVar[tuple[str, ...]] = ()
 
-    prior: float = 16.0
+    source_weight: float = 16.0
     """N, how many images the statistics of training count for; 0 takes the image's alone."""
 
     def __post_init__(self) -> None:
-        at_least(self, prior=0)
+        at_least(self, source_weight=0)
 
     def lacks(self, network: nn.Module) -> str | None:
         """Return what a network has not: BatchNorm layers that know the statistics of training."""
@@ -41,7 +41,7 @@ class Bn:
     def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
         """Return class probabilities with the source's and with mixed statistics, shape (N, 2, classes)."""
         mixed = still(network)
-        use_batch_statistics(mixed, self.prior)
+        use_batch_statistics(mixed, self.source_weight)
         before = Source().adapt(network, images, keys)
         after = each_image(lambda i: mixed(images[i : i + 1]).softmax(-1), len(images))  # one by one: n = 1
         return torch.cat([before, after], dim=1)

@@ -31,7 +31,7 @@ class Memo:
     """Gradient steps per image, each with fresh views."""
     lr: float = 0.005
     """Step size."""
-    copies: int = 32
+    num_views: int = 32
     """Views of the image per step."""
     online: bool = False
     """Keep the weights from image to image: results depend on the order."""
@@ -39,7 +39,7 @@ class Memo:
     """How a view is made."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=0, lr=0, copies=1)
+        at_least(self, steps=0, lr=0, num_views=1)
 
     @property
     def protocol(self) -> str:
@@ -69,5 +69,5 @@ class Memo:
 
     def draw(self, image: Tensor, key: int, step: int) -> Tensor:
         """Return the views of an image (1, 3, H, W) at a step."""
-        drawn = self.views.sample(self.copies, image.shape[-1], generator(key, "memo", step))
+        drawn = self.views.sample(self.num_views, image.shape[-1], generator(key, "memo", step))
         return self.views.apply(image, drawn)

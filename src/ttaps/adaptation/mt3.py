@@ -34,7 +34,7 @@ class Mt3:
     """Gradient steps per image, all with the same views."""
     lr: float = 0.1
     """Step size."""
-    copies: int = 32
+    num_pairs: int = 32
     """Copies of the image; each has two views."""
     online: bool = False
     """Keep the weights from image to image: results depend on the order."""
@@ -42,7 +42,7 @@ class Mt3:
     """How a view is made."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=0, lr=0, copies=1)
+        at_least(self, steps=0, lr=0, num_pairs=1)
 
     @property
     def protocol(self) -> str:
@@ -78,4 +78,4 @@ class Mt3:
 
     def draw(self, image: Tensor, key: int) -> Tensor:
         """Return the views of an image (1, 3, H, W): one of every copy, then another of every copy."""
-        return self.views.apply(image, self.views.sample(2 * self.copies, image.shape[-1], generator(key, "mt3")))
+        return self.views.apply(image, self.views.sample(2 * self.num_pairs, image.shape[-1], generator(key, "mt3")))

@@ -30,20 +30,20 @@ class Tent:
     """Gradient steps per image, or per batch."""
     lr: float = 1e-3
     """Step size."""
-    optimiser: Literal["adam", "sgd"] = "adam"
+    optimizer: Literal["adam", "sgd"] = "adam"
     """Adam, as the authors on CIFAR-10-C, or plain gradient steps."""
-    batch: int = 1
+    batch_size: int = 1
     """Images adapted together; with more than one, an image's result depends on the others of its batch (the authors take 200)."""
     online: bool = False
     """Keep weights and optimiser from image to image, as the authors do: results depend on the order."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=0, lr=0, batch=1)
+        at_least(self, steps=0, lr=0, batch_size=1)
 
     @property
     def protocol(self) -> str:
         """Say what an image's result depends on besides the image."""
-        together = f"batches of {self.batch}" if self.batch > 1 else ""
+        together = f"batches of {self.batch_size}" if self.batch_size > 1 else ""
         return ", ".join(filter(None, ("online" if self.online else "", together))) or "episodic"
 
     def lacks(self, network: nn.Module) -> str | None:
@@ -54,7 +54,7 @@ class Tent:
 
     def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
         """Return class probabilities before and after every step, shape (N, steps + 1, classes)."""
-        batches, kept = images.split(self.batch), memory or Memory()
+        batches, kept = images.split(self.batch_size), memory or Memory()
 
         def one(index: int) -> Tensor:
             return self.adapt_batch(network, batches[index], kept if self.online else Memory())
@@ -66,7 +66,7 @@ class Tent:
         classifier = Functional(network, norm_weights(network))
         before = classifier(images, {}).softmax(-1)
         use_batch_statistics(classifier.copy)
-        memory.rule = memory.rule or (Adam() if self.optimiser == "adam" else plain)
+        memory.rule = memory.rule or (Adam() if self.optimizer == "adam" else plain)
 
         def loss(weights: Weights, step: int) -> Tensor:
             return prediction_entropy(classifier(images, weights))

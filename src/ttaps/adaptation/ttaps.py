@@ -43,41 +43,41 @@ class Ttaps:
     """P, gradient steps per image."""
     lr: float = 0.1
     """α, step size."""
-    copies: int = 32
+    num_pairs: int = 32
     """B_T, copies of the image per step; each has two fresh views."""
     tau: float = 0.75
     """τ, temperature of the swapped prediction."""
     epsilon: float = 1.0
     """ε, smoothness of the codes."""
-    scope: str = "stage3"
+    adapt_params: str = "stage3"
     """Weights that adapt: stage3, last_block, stage3+projector, norm, all, or names of parts."""
     codes: Literal["soft", "sinkhorn", "hard"] = "soft"
     """Codes: the paper's closed form, SwAV's equal partition, or the nearest prototype alone."""
-    objective: Literal["swapped", "nearest"] = "swapped"
+    test_loss: Literal["swapped", "nearest"] = "swapped"
     """The paper's swapped prediction, or the cosine distance of each view to its nearest prototype."""
-    directions: Literal["sum", "mean"] = "sum"
+    swap_reduction: Literal["sum", "mean"] = "sum"
     """The two directions of the swapped prediction are summed (paper) or averaged (the authors' code)."""
     momentum: float = 0.0
     """Momentum within an image's steps; the authors' code has 0.9."""
     weight_decay: float = 0.0
     """L2 penalty; the authors' code has 1e-5."""
-    pool: int = 0
+    view_pool: int = 0
     """Draw this many views once and pair them anew at every step; 0 draws fresh views for every step, as the paper does."""
-    sure: float = 1.0
+    confidence_threshold: float = 1.0
     """Leave an image alone when the source model gives its label at least this probability; 1 adapts to every image."""
-    settled: int = 0
+    patience: int = 0
     """Stop when the label has stayed the same, and become more probable, for so many steps; 0 takes every step."""
     online: bool = False
     """Keep the weights from image to image: results depend on the order."""
-    leak: bool = False
+    keep_momentum: bool = False
     """Keep the momentum, but not the weights, from image to image, as the authors' code does: results depend on the order."""
     views: SwavViews = field(default_factory=SwavViews)
     """The set of transformations 𝒯."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=0, copies=1, lr=0, momentum=0, weight_decay=0, pool=0, sure=0, settled=0)
-        if self.pool and self.pool < 2 * self.copies:
-            raise UsageError(f"pool must be 0 or at least twice the copies ({2 * self.copies}), not {self.pool}.")
+        at_least(self, steps=0, num_pairs=1, lr=0, momentum=0, weight_decay=0, view_pool=0, confidence_threshold=0, patience=0)
+        if self.view_pool and self.view_pool < 2 * self.num_pairs:
+            raise UsageError(f"pool must be 0 or at least twice the copies ({2 * self.num_pairs}), not {self.view_pool}.")
         for name in ("tau", "epsilon"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)}.")
@@ -85,7 +85,7 @@ class Ttaps:
     @property
     def protocol(self) -> str:
         """Say what an image's result depends on besides the image."""
-        return "online" if self.online else "momentum leak" if self.leak else "episodic"
+        return "online" if self.online else "momentum leak" if self.keep_momentum else "episodic"
 
     def lacks(self, network: nn.Module) -> str | None:
         """Return what a network has not: prototypes."""
@@ -105,7 +105,7 @@ class Ttaps:
 
     def adapt_one(self, network: Network, image: Tensor, key: int, memory: Memory) -> Tensor:
         """Algorithm 1. Views do not depend on the weights, so they go through the frozen part all at once."""
-        cut = Cut(network, self.scope)
+        cut = Cut(network, self.adapt_params)
         plain = cut.frozen(image)
 
         @torch.no_grad()
@@ -148,7 +148,7 @@ class Ttaps:
 
         The losses of different images share no weights, so the gradient of their sum is each image's own gradient.
         """
-        cut, count = Cut(network, self.scope), len(images)
+        cut, count = Cut(network, self.adapt_params), len(images)
         plain = cut.frozen(images)
         drawn = torch.cat([self.draw(images[i : i + 1], key) for i, key in enumerate(keys)])
         features = in_chunks(cut.frozen, drawn, 64 * CHUNK)
@@ -175,8 +175,8 @@ class Ttaps:
     def stops(self, trace: Sequence[Tensor]) -> bool:
         """Tell whether an image with this trace takes no further step."""
         if len(trace) == 1:
-            return self.sure < 1 and bool(trace[0].max() >= self.sure)
-        return bool(self.settled) and settled(trace, self.settled)
+            return self.confidence_threshold < 1 and bool(trace[0].max() >= self.confidence_threshold)
+        return bool(self.patience) and settled(trace, self.patience)
 
     def held(self, trace: Tensor) -> Tensor:
         """Return a trace of all steps as it would be had the image stopped where it should."""
@@ -185,26 +185,26 @@ class Ttaps:
 
     def draw(self, image: Tensor, key: int) -> Tensor:
         """Return the views of an image (1, 3, H, W): of all steps in order, or the pool that all steps share."""
-        count = self.pool or self.steps * 2 * self.copies
+        count = self.view_pool or self.steps * 2 * self.num_pairs
         return self.views.apply(image, self.views.sample(count, image.shape[-1], generator(key, "ttaps")))
 
     def pairs(self, key: int) -> Tensor:
         """Return which views each step takes, (steps, 2 * copies): first all s, then all t, so that row i meets row copies + i."""
-        if not self.pool:
-            return torch.arange(self.steps * 2 * self.copies).view(self.steps, 2 * self.copies)
-        drawn = torch.rand(self.steps, self.pool, generator=generator(key, "pairs"))
-        return drawn.argsort(1)[:, : 2 * self.copies]
+        if not self.view_pool:
+            return torch.arange(self.steps * 2 * self.num_pairs).view(self.steps, 2 * self.num_pairs)
+        drawn = torch.rand(self.steps, self.view_pool, generator=generator(key, "pairs"))
+        return drawn.argsort(1)[:, : 2 * self.num_pairs]
 
     def loss(self, scores: Tensor) -> Tensor:
         """L_SwAV_test, eq. (3) with the codes of eq. (11), of scores (2 * copies, K)."""
-        if self.objective == "nearest":
+        if self.test_loss == "nearest":
             return (1 - scores.amax(-1)).mean()
         scores_s, scores_t = scores.chunk(2)
         codes = CODES[self.codes]
         both = losses.swapped_prediction(
             scores_s, scores_t, codes(scores_s, self.epsilon), codes(scores_t, self.epsilon), self.tau
         )
-        return both / 2 if self.directions == "mean" else both
+        return both / 2 if self.swap_reduction == "mean" else both
 
 
 def goes_together(network: Network, device: torch.device) -> bool:

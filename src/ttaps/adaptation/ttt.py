@@ -33,9 +33,9 @@ class Ttt:
     """Gradient steps per image, each with fresh views."""
     lr: float = 0.001
     """Step size."""
-    copies: int = 32
+    num_views: int = 32
     """Views of the image per step, each turned at random."""
-    sure: float = 1.0
+    confidence_threshold: float = 1.0
     """Leave an image alone when the rotation head gives "upright" at least this probability; 1 adapts to every image."""
     online: bool = False
     """Keep the weights from image to image: results depend on the order. The authors then take one step."""
@@ -43,7 +43,7 @@ class Ttt:
     """How a view is made, before it is turned."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=0, lr=0, copies=1, sure=0)
+        at_least(self, steps=0, lr=0, num_views=1, confidence_threshold=0)
 
     @property
     def protocol(self) -> str:
@@ -77,7 +77,7 @@ class Ttt:
 
         source = turner.weights()
         before = predict(source)
-        if self.sure < 1 and turner(image, memory.weights or source)[0].softmax(-1)[0] >= self.sure:
+        if self.confidence_threshold < 1 and turner(image, memory.weights or source)[0].softmax(-1)[0] >= self.confidence_threshold:
             after = predict(memory.weights or source)  # online, a sure image is still seen with the weights kept so far
             return torch.cat([before[None], after.expand(self.steps, -1)])
         return follow(before, predict, loss, source, self.steps, self.lr, memory)
@@ -85,6 +85,6 @@ class Ttt:
     def draw(self, image: Tensor, key: int, step: int) -> tuple[Tensor, Tensor]:
         """Return the turned views of an image (1, 3, H, W) at a step, and by how many quarters each was turned."""
         draw = generator(key, "ttt", step)
-        views = self.views.apply(image, self.views.sample(self.copies, image.shape[-1], draw))
-        turns = torch.randint(4, (self.copies,), generator=draw).to(image.device)
+        views = self.views.apply(image, self.views.sample(self.num_views, image.shape[-1], draw))
+        turns = torch.randint(4, (self.num_views,), generator=draw).to(image.device)
         return quarter_turns(views, turns), turns

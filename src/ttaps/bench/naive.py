@@ -15,13 +15,13 @@ from ttaps.model.cut import adapted_names
 def naive(network: Network, image: Tensor, method: Ttaps, key: int) -> Tensor:
     """Each view by Pillow, the whole network forward and backward at every step, gradients outside the scope dropped, weights reloaded."""
     saved = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    scope = set(adapted_names(network, method.scope))
+    scope = set(adapted_names(network, method.adapt_params))
     optimiser = torch.optim.SGD(
         (w for n, w in network.named_parameters() if n in scope), method.lr, 0.9, weight_decay=1e-5
     )
     draw = generator(key, "naive")
     for _ in range(method.steps):
-        views = pillow_views(image, method.views.sample(2 * method.copies, image.shape[-1], draw))
+        views = pillow_views(image, method.views.sample(2 * method.num_pairs, image.shape[-1], draw))
         loss = method.loss(network.scores(network.project(views)))
         network.zero_grad()
         loss.backward()

@@ -25,7 +25,7 @@ def measure(filters: int, rounds: int, depth: int = 26) -> dict[str, tuple[float
     model = ModelConfig(width=filters, depth=depth, heads=("rotation", "predictor"))
     split = Split.of(read_sample_train())
     runs = {
-        objective: Run(TrainConfig(objective=objective, batch=BATCH, model=model), Path("unused"), split)
+        objective: Run(TrainConfig(objective=objective, batch_size=BATCH, model=model), Path("unused"), split)
         for objective in get_args(get_type_hints(TrainConfig)["objective"])
     }
     steps = {name: partial(run.step, 0) for name, run in runs.items()}

@@ -93,7 +93,7 @@ class Suite:
     def _left_alone(self) -> float:
         """Return the share of the timed images that fast mode was sure of and did not adapt to."""
         count = FAST_EACH * self.threads
-        sure = Source().adapt(self.network, self.images[:count], range(count)).amax(-1) >= self.fast.sure
+        sure = Source().adapt(self.network, self.images[:count], range(count)).amax(-1) >= self.fast.confidence_threshold
         return float(sure.float().mean())
 
 
@@ -102,8 +102,8 @@ def exact_operations(network: Network, method: Ttaps, image: Tensor) -> int:
 
     The frozen part once over all views, every step on the adapted part, and the image's prediction before and after every step.
     """
-    cut = Cut(network, method.scope)
-    views = method.draw(image, 0)[: 2 * method.copies]
+    cut = Cut(network, method.adapt_params)
+    views = method.draw(image, 0)[: 2 * method.num_pairs]
     features, plain, weights = cut.frozen(views), cut.frozen(image), cut.weights()
     frozen, first = operations(lambda: cut.frozen(views)), operations(lambda: cut.frozen(image))
     predict = operations(lambda: network.classifier(cut.adapted(plain, weights)))
@@ -131,7 +131,7 @@ def adapt_one(model: str, mode: str, threads: int) -> None:
     if mode == "naive":
         naive(network, image, Ttaps(steps=1), 0)  # each step takes as much as the first
     else:
-        method = Ttaps() if mode == "exact" else replace(_fast(), sure=1.0)
+        method = Ttaps() if mode == "exact" else replace(_fast(), confidence_threshold=1.0)
         method.adapt(network, image, [0])
 
 
@@ -147,11 +147,11 @@ def _fast() -> Ttaps:
 
 
 def _one_step(network: Network, images: Tensor) -> Callable[[], object]:
-    method = Ttaps(steps=1, copies=FEW)
+    method = Ttaps(steps=1, num_pairs=FEW)
     return lambda: method.adapt(network, images, range(len(images)))
 
 
 def training_run(network: Network) -> Run:
     """Return a run of JT+ENT with the paper's settings that can be asked for single steps; nothing is written."""
-    config = TrainConfig(batch=TRAIN_BATCH, model=network.config)
+    config = TrainConfig(batch_size=TRAIN_BATCH, model=network.config)
     return Run(config, Path("unused"), Split.of(read_sample_train()))

@@ -64,9 +64,9 @@ def run(arguments: list[str]) -> None:
     settings, told = options.settings, options.resume or peek(arguments, "--model.classes") is not None
     split = training_images(settings.data, data_root(options.data_root), settings.model, any_classes=not told)
     classes = len(split.train.classes)
-    if classes != settings.model.classes:
+    if classes != settings.model.num_classes:
         say(f"{settings.data} has {classes} classes, and so has the network.")
-        settings = replace(settings, model=replace(settings.model, classes=classes))
+        settings = replace(settings, model=replace(settings.model, num_classes=classes))
     device = pick_device(options.device)
     with together(device) as ranks:
         if options.branch and ranks.first:

@@ -73,9 +73,9 @@ def load_model(folder: Path, backbone: nn.Module | None = None, features: int | 
         raise CheckpointError(
             f"{path} does not describe a network ({error}).\nGet or train the model again, or undo what was edited there."
         ) from error
-    classes = config.get("classes") or [str(index) for index in range(model_config.classes)]
-    if not isinstance(classes, list) or len(classes) != model_config.classes:
-        raise CheckpointError(f"{path} must name {model_config.classes} classes, not {classes!r}.")
+    classes = config.get("classes") or [str(index) for index in range(model_config.num_classes)]
+    if not isinstance(classes, list) or len(classes) != model_config.num_classes:
+        raise CheckpointError(f"{path} must name {model_config.num_classes} classes, not {classes!r}.")
     _fill(network, folder / WEIGHTS)
     card = folder / "README.md"
     return Model(

@@ -15,13 +15,13 @@ CIFAR10_STD = (0.2470, 0.2435, 0.2616)
 class ModelConfig:
     """The paper's network by default: ResNet-26 with 32 filters and GroupNorm(16), Z = 128, K = 300."""
 
-    classes: int = 10
+    num_classes: int = 10
     """How many classes the classifier tells apart."""
-    prototypes: int = 300
+    num_prototypes: int = 300
     """K, the number of prototypes."""
-    projection: int = 128
+    projection_dim: int = 128
     """Z, the dimension of the shared projection space."""
-    hidden: int = 256
+    hidden_dim: int = 256
     """Width of the projector's hidden layer."""
     projector_norm: bool = False
     """GroupNorm between the projector's two layers, as the authors' code has and the paper does not."""
@@ -31,7 +31,7 @@ class ModelConfig:
     """Filters of the first stage; the second and third have two and four times as many."""
     norm: Literal["group", "batch"] = "group"
     """Normalisation layers of the backbone."""
-    groups: int = 16
+    num_groups: int = 16
     """Groups of every GroupNorm."""
     image_size: int = 32
     """Height and width of the images the network was made for."""
@@ -39,7 +39,7 @@ class ModelConfig:
     """Channel means taken off the input."""
     std: tuple[float, float, float] = CIFAR10_STD
     """Channel deviations the input is divided by."""
-    zero_init: bool = False
+    zero_init_residual: bool = False
     """Start every residual branch at zero (its last norm's scale), which helps short trainings to start."""
     smooth_stem: bool = False
     """Start every filter of the stem as a blur, so that a short training does not learn to listen to pixel noise."""
@@ -49,15 +49,15 @@ class ModelConfig:
     """Extra heads: ``rotation`` (TTT: a stage 3 of its own and four logits) and ``predictor`` (MT3: a second projector on z)."""
 
     def __post_init__(self) -> None:
-        for name in ("classes", "prototypes", "projection", "hidden", "width", "groups", "image_size"):
+        for name in ("num_classes", "num_prototypes", "projection_dim", "hidden_dim", "width", "num_groups", "image_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"model.{name} must be at least 1, not {getattr(self, name)}.")
         if min(self.std) <= 0:
             raise UsageError(f"model.std must be positive, not {self.std}.")
         if self.depth < 8 or (self.depth - 2) % 6:
             raise UsageError(f"model.depth must be 6n + 2 (8, 14, 20, 26, 32, ...), not {self.depth}.")
-        for name, used in (("width", self.norm == "group"), ("hidden", self.projector_norm)):
-            if used and getattr(self, name) % self.groups:
+        for name, used in (("width", self.norm == "group"), ("hidden_dim", self.projector_norm)):
+            if used and getattr(self, name) % self.num_groups:
                 raise UsageError(
-                    f"model.{name} ({getattr(self, name)}) must be a multiple of model.groups ({self.groups})."
+                    f"model.{name} ({getattr(self, name)}) must be a multiple of model.groups ({self.num_groups})."
                 )

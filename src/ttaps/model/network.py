@@ -58,11 +58,11 @@ class Network(nn.Module):
             raise UsageError("Say how many features your backbone returns: Network(config, backbone, features=...).")
         self.projector = _projector(features, config)
         self.unit = Unit()
-        self.prototypes = nn.Parameter(F.normalize(torch.randn(config.prototypes, config.projection), dim=1))
-        self.classifier = nn.Linear(config.projection, config.classes)
+        self.prototypes = nn.Parameter(F.normalize(torch.randn(config.num_prototypes, config.projection_dim), dim=1))
+        self.classifier = nn.Linear(config.projection_dim, config.num_classes)
         with torch.no_grad():
             self.classifier.weight.mul_(config.classifier_scale)
-        if config.zero_init and isinstance(self.backbone, ResNet):
+        if config.zero_init_residual and isinstance(self.backbone, ResNet):
             self.backbone.zero_branches()
         if config.smooth_stem and isinstance(self.backbone, ResNet):
             self.backbone.smooth_stem()
@@ -155,11 +155,11 @@ def to_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def _norm(config: ModelConfig) -> Norm:
-    return partial(nn.GroupNorm, config.groups) if config.norm == "group" else nn.BatchNorm2d
+    return partial(nn.GroupNorm, config.num_groups) if config.norm == "group" else nn.BatchNorm2d
 
 
 def _projector(features: int, config: ModelConfig) -> nn.Sequential:
-    norm = [nn.GroupNorm(config.groups, config.hidden)] if config.projector_norm else []
+    norm = [nn.GroupNorm(config.num_groups, config.hidden_dim)] if config.projector_norm else []
     return nn.Sequential(
-        nn.Linear(features, config.hidden), *norm, nn.ReLU(), nn.Linear(config.hidden, config.projection)
+        nn.Linear(features, config.hidden_dim), *norm, nn.ReLU(), nn.Linear(config.hidden_dim, config.projection_dim)
     )

@@ -38,8 +38,8 @@ def read_learning(name: str, folder: Path) -> Learning:
     """Read what a run wrote down while it trained, and before it the run of the very model that it started from, if that has a record."""
     own = _read(name, folder)
     try:
-        start = load_model(folder).info.get("start", {}) if own.config.start else {}
-        before = folder_of(own.config.start) if start else None
+        start = load_model(folder).info.get("start", {}) if own.config.init_from else {}
+        before = folder_of(own.config.init_from) if start else None
         if before and load_model(before).fingerprint == start["fingerprint"]:
             return _joined(read_learning(name, before), own)
     except TtapsError:  # it is gone
@@ -77,8 +77,8 @@ def _read(name: str, folder: Path) -> Learning:
     seen = [(row["step"] * per_step, 100 * row["validation_accuracy"]) for row in rows if "validation_accuracy" in row]
     config = from_dict(TrainConfig, read_toml(folder / "train.toml"), where=str(folder))
     losses = [(row["epoch"], row["ce"]) for row in logged if "ce" in row]
-    starts = [0.0, *(config.epochs * until for until in config.size_until[:-1])]
-    pixels = list(zip(starts, config.sizes or (config.model.image_size,), strict=True))
+    starts = [0.0, *(config.epochs * until for until in config.resolution_milestones[:-1])]
+    pixels = list(zip(starts, config.resolutions or (config.model.image_size,), strict=True))
     return Learning(name, config, seen, losses, pixels, logged[-1]["epoch"])
 
 

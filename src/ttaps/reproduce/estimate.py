@@ -54,9 +54,9 @@ def estimate(grid: Grid, jobs: Sequence[Job], pictures: Sequence[Sets], out: Pat
     for job, sets in zip(jobs, pictures, strict=True):
         plan = grid.plan(sets.evaluated)
         few = sets.evaluated.read(list(islice(plan, IMAGES))).to(device)
-        kind = replace(job.train, seed=0, model=replace(job.train.model, prototypes=300))
+        kind = replace(job.train, seed=0, model=replace(job.train.model, num_prototypes=300))
         if kind not in training:
-            steps = Schedule(kind, epoch_steps(len(sets.learnt.train), kind.batch)).steps
+            steps = Schedule(kind, epoch_steps(len(sets.learnt.train), kind.batch_size)).steps
             training[kind] = steps, training_seconds(kind, sets.learnt, device)
         for method in job.methods:
             if (kind.model, method) not in adapting:
@@ -70,9 +70,9 @@ def estimate(grid: Grid, jobs: Sequence[Job], pictures: Sequence[Sets], out: Pat
 
 def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
     """Time one step of each kind (resolution; with the joint loss or before it) and multiply by how many there are."""
-    whole = config.batch % CPU_BATCH == 0 and (config.objective != "mt3" or CPU_BATCH % config.loss.task_images == 0)
+    whole = config.batch_size % CPU_BATCH == 0 and (config.objective != "mt3" or CPU_BATCH % config.loss.task_images == 0)
     shortened = device == "cpu" and whole and len(split.train) >= CPU_BATCH
-    run = Run(replace(config, batch=CPU_BATCH) if shortened else config, Path("unused"), split, device)
+    run = Run(replace(config, batch_size=CPU_BATCH) if shortened else config, Path("unused"), split, device)
     kinds: dict[tuple[int, bool], list[int]] = {}
     for step in range(run.schedule.steps):
         kinds.setdefault((run.schedule.size(step), run.schedule.joint(step) > 0), []).append(step)

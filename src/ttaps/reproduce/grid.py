@@ -68,7 +68,7 @@ class Job:
     @property
     def name(self) -> str:
         """Name of the model's folder."""
-        return f"{self.train.objective}-K{self.train.model.prototypes}-seed{self.train.seed}"
+        return f"{self.train.objective}-K{self.train.model.num_prototypes}-seed{self.train.seed}"
 
 
 def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]:
@@ -122,5 +122,5 @@ def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def _jobs(config: TrainConfig, column: Column, seed: int) -> Iterator[Job]:
-    for prototypes in column.prototypes or (config.model.prototypes,):
-        yield Job(replace(config, seed=seed, model=replace(config.model, prototypes=prototypes)), tuple(column.methods))
+    for prototypes in column.prototypes or (config.model.num_prototypes,):
+        yield Job(replace(config, seed=seed, model=replace(config.model, num_prototypes=prototypes)), tuple(column.methods))

@@ -66,7 +66,7 @@ def _fork(source: Path, other: TrainConfig, config: TrainConfig, images: int) ->
 
 def with_heads(state: State, config: TrainConfig) -> State:
     """Add the heads that this run has and the other had not, as they are before the first step: until a loss sees them they rest."""
-    network = initial_network(config, start_model(config.start))
+    network = initial_network(config, start_model(config.init_from))
     own = {name: t for name, t in network.state_dict().items() if name.startswith("heads.")}
     still = {name: torch.zeros_like(p) for name, p in network.named_parameters() if name in own}
     fresh = {"weights": own, "momentum": still, "average": {name: own[name].clone() for name in still}}
@@ -98,7 +98,7 @@ def differing(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> l
 
 
 def _schedule(config: TrainConfig, images: int) -> Schedule:
-    return Schedule(config, epoch_steps(images, config.batch))
+    return Schedule(config, epoch_steps(images, config.batch_size))
 
 
 def _everywhere(config: TrainConfig, heads: int) -> TrainConfig:
@@ -106,10 +106,10 @@ def _everywhere(config: TrainConfig, heads: int) -> TrainConfig:
     `_at` looks at step by step, and with no more than so many heads."""
     usual = TrainConfig()
     model = replace(config.model, heads=config.model.heads[:heads])
-    plain = replace(config.optimiser, warmup=0, hold=0, decay="constant")
+    plain = replace(config.optimizer, warmup_epochs=0, lr_hold_epochs=0, lr_schedule="constant")
     looked_at = ("objective", "epochs", "sizes", "size_until", "loss")
     rest: dict[str, Any] = {name: getattr(usual, name) for name in (*ONLY_WATCHED, *looked_at, "keep")}
-    return replace(config, model=model, optimiser=plain, **rest)
+    return replace(config, model=model, optimizer=plain, **rest)
 
 
 def _at(schedule: Schedule, step: int) -> tuple[Any, ...]:
@@ -117,5 +117,5 @@ def _at(schedule: Schedule, step: int) -> tuple[Any, ...]:
     config, joint = schedule.config, schedule.joint(step)
     common = schedule.lr(step), schedule.size(step), joint
     if joint == 0:  # the cross-entropy alone, whatever the objective
-        return *common, config.loss.label_smoothing, config.loss.crop_scale, config.loss.alone
+        return *common, config.loss.label_smoothing, config.loss.crop_scale, config.loss.ce_only_view
     return *common, config.objective, config.loss, schedule.prototypes_frozen(step)

@@ -34,7 +34,7 @@ def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
         [
             f"# {config.objective} on {info['data']}, seed {config.seed}",
             "",
-            f"ResNet-{model.depth}, {model.width} filters, {model.norm} norm, {model.prototypes} prototypes, {model.classes} classes.",
+            f"ResNet-{model.depth}, {model.width} filters, {model.norm} norm, {model.num_prototypes} prototypes, {model.num_classes} classes.",
             f"Trained with `ttaps train` on {images:,} images for {config.epochs:g} epochs ({finished}):",
             f"{info['hours']:g} hours on {info['hardware']}.",
             *started,

@@ -21,7 +21,7 @@ class OptimiserConfig:
     """Base learning rate (of everything SGD moves); the paper's baseline has 0.1 (``paper/baseline-cifar10``)."""
     muon_lr: float = 0.05
     """Base learning rate of the convolutions under ``muon``."""
-    muon_leaves: tuple[str, ...] = ()
+    muon_exclude: tuple[str, ...] = ()
     """Parts (``stem``, ``stage1``, ...) whose convolutions ``muon`` leaves to SGD: orthogonal updates make the stem pass noise on."""
     momentum: float = 0.9
     """Momentum."""
@@ -29,18 +29,18 @@ class OptimiserConfig:
     """Nesterov momentum."""
     weight_decay: float = 1e-5
     """L2 penalty."""
-    smoothing: float = 0.0
+    kernel_smoothing: float = 0.0
     """How much of the roughness of 3x3 kernels every full step takes away, in the parts that ``smoothed`` names: smooth kernels do not
     hear pixel noise."""
-    smoothed: tuple[str, ...] = ("stem",)
+    kernel_smoothing_layers: tuple[str, ...] = ("stem",)
     """Parts (``stem``, ``stage1``, ...) whose kernels are smoothed."""
-    warmup: float = 10
+    warmup_epochs: float = 10
     """Epochs of linear warm-up."""
-    hold: float = 0.0
+    lr_hold_epochs: float = 0.0
     """Epoch until which the full learning rate is kept; the decay begins there, or after the warm-up if that is later."""
-    decay: Literal["cosine", "linear", "step", "constant"] = "cosine"
+    lr_schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
     """After that: down to zero by a cosine or a line, a tenth after 1/2 and again after 5/6 of what is left (TTT), or none (MT3)."""
-    clip: float = 0.0
+    clip_grad_per_param: float = 0.0
     """Largest norm of any one weight's gradient; 0 does not clip."""
 
 
@@ -58,11 +58,11 @@ class LossConfig:
     """Temperature of the swapped prediction."""
     sinkhorn_iterations: int = 3
     """Sinkhorn-Knopp iterations."""
-    directions: Literal["sum", "mean"] = "sum"
+    swap_reduction: Literal["sum", "mean"] = "sum"
     """The two directions of the swapped prediction are summed (paper) or averaged (the authors' code)."""
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy."""
-    supervised: Literal["crop", "coloured", "views"] = "crop"
+    ce_view: Literal["crop", "coloured", "views"] = "crop"
     """What the cross-entropy sees beside SwAV: a third, uncoloured crop (the authors' code; the paper's text is
     silent), that crop coloured and blurred as SwAV's views are, or the two SwAV views (as the paper's Fig. 1 draws it).
     ``ttt`` sees its authors' shifted and mirrored pictures where this says ``crop``, and turns what the cross-entropy sees; ``mt3``
@@ -74,16 +74,16 @@ class LossConfig:
     ``baseline``, ``jt`` and ``jt+ent`` only."""
     prime_swav_share: float = 0.0
     """Share of the images whose second SwAV view is a PRIME view; the rest are the paper's."""
-    alone: Literal["crop", "coloured", "view"] = "crop"
+    ce_only_view: Literal["crop", "coloured", "view"] = "crop"
     """What the cross-entropy sees where it is alone (``baseline``, and before the joint loss begins): the crop, the coloured crop,
     or one SwAV view."""
-    joint_from: float = 0.0
+    joint_start_epoch: float = 0.0
     """Epoch at which the joint loss (or TTT's, or MT3's) begins; before it, the cross-entropy alone, one view instead of several."""
-    joint_ramp: float = 0.0
+    joint_ramp_epochs: float = 0.0
     """Epochs over which the cross-entropy alone turns into the joint loss, or TTT's; MT3's begins at once."""
-    prototypes_from_images: bool = False
+    init_prototypes_from_data: bool = False
     """Start the prototypes at the projections of training images when the joint loss begins, instead of at random."""
-    freeze_prototypes: float = 0.0
+    freeze_prototypes_epochs: float = 0.0
     """Epochs of joint training in which the prototypes do not move."""
     rotations: Literal["all", "random"] = "all"
     """``ttt``: every picture in all four rotations (the authors' script), or in a random one: 2 pictures to compute instead of 5."""
@@ -107,21 +107,21 @@ class TrainConfig:
     """``cifar10``, ``cifar100``, ``sample`` (inside the package), a folder of class folders, or an .npz file."""
     epochs: float = 300
     """Passes over the training images."""
-    batch: int = 256
+    batch_size: int = 256
     """Images per step, over all processes."""
-    start: str = ""
+    init_from: str = ""
     """Model, by name or folder, whose weights the run starts from; at random if empty. A classifier, prototypes or heads that do not
     fit start at random all the same."""
-    keep: float = 0.0
+    wise_ft: float = 0.0
     """With ``start``: share of the starting weights in the result, which is their mean with what was learnt (WiSE-FT, Wortsman et al.,
     2022). Prototypes and heads are those learnt."""
     seed: int = 0
     """Seed of the initial weights, the order of images and the views."""
-    sizes: tuple[int, ...] = ()
+    resolutions: tuple[int, ...] = ()
     """Resolutions trained at, one after the other, in pixels; the network's own if empty."""
-    size_until: tuple[float, ...] = (1.0,)
+    resolution_milestones: tuple[float, ...] = (1.0,)
     """Fraction of the run at which each resolution ends; the last is 1."""
-    average: float = 0.0
+    ema_decay: float = 0.0
     """Decay per step of a running average of the weights, which is then the result; 0 takes the last weights."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """Arithmetic of the forward pass; bfloat16 is mixed precision, ``auto`` that where it is measured to be faster."""
@@ -133,11 +133,11 @@ class TrainConfig:
     """Minutes between checkpoints."""
     validate_every: float = 1.0
     """Epochs between looks at the validation images (at most 2,000 of them until the end)."""
-    stop_on_trouble: bool = True
+    stop_on_collapse: bool = True
     """End the run when it has collapsed, lost its prototypes, or diverged."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The network."""
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    optimizer: OptimiserConfig = field(default_factory=OptimiserConfig)
     """The optimiser."""
     loss: LossConfig = field(default_factory=LossConfig)
     """The loss."""
@@ -145,11 +145,11 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name, value in (
             ("epochs", self.epochs),
-            ("batch", self.batch),
+            ("batch_size", self.batch_size),
             ("validate_every", self.validate_every),
-            ("sizes", min(self.sizes, default=1)),
-            ("optimiser.lr", self.optimiser.lr),
-            ("optimiser.muon_lr", self.optimiser.muon_lr),
+            ("resolutions", min(self.resolutions, default=1)),
+            ("optimiser.lr", self.optimizer.lr),
+            ("optimiser.muon_lr", self.optimizer.muon_lr),
             ("loss.epsilon", self.loss.epsilon),
             ("loss.tau", self.loss.tau),
             ("loss.inner_clip", self.loss.inner_clip),
@@ -157,29 +157,29 @@ class TrainConfig:
             if not 0 < value < math.inf:
                 raise UsageError(f"{name} must be positive, not {value}.")
         below_one = (
-            ("keep", self.keep),
-            ("average", self.average),
-            ("optimiser.momentum", self.optimiser.momentum),
-            ("optimiser.smoothing", self.optimiser.smoothing),
+            ("wise_ft", self.wise_ft),
+            ("ema_decay", self.ema_decay),
+            ("optimiser.momentum", self.optimizer.momentum),
+            ("optimiser.smoothing", self.optimizer.kernel_smoothing),
             ("loss.label_smoothing", self.loss.label_smoothing),
         )
         for name, value in below_one:
             if not 0 <= value < 1:
                 raise UsageError(f"{name} must be at least 0 and less than 1, not {value}.")
         if (
-            len(self.sizes or (1,)) != len(self.size_until)
-            or list(self.size_until) != sorted(self.size_until)
-            or self.size_until[-1:] != (1.0,)
+            len(self.resolutions or (1,)) != len(self.resolution_milestones)
+            or list(self.resolution_milestones) != sorted(self.resolution_milestones)
+            or self.resolution_milestones[-1:] != (1.0,)
         ):
             raise UsageError("sizes and size_until must be equally long, and size_until must rise to 1.")
         rising(self.loss, "crop_scale", most=1)
         chances(self.loss, "prime_share", "prime_swav_share")
-        if self.keep and not self.start:
+        if self.wise_ft and not self.init_from:
             raise UsageError("keep is a share of the weights that a run starts from: set --start MODEL too.")
         head = HEADS.get(self.objective)
         if head and head not in self.model.heads:
             raise UsageError(f"Objective {self.objective} trains a {head} head: set --model.heads {head}.")
-        if self.objective == "ttt" and self.loss.supervised == "views":
+        if self.objective == "ttt" and self.loss.ce_view == "views":
             raise UsageError("Objective ttt has no SwAV views: set --loss.supervised crop or coloured.")
         if self.objective == "mt3":
             _check_mt3(self)
@@ -192,5 +192,5 @@ HEADS = {"ttt": "rotation", "mt3": "predictor"}
 def _check_mt3(config: TrainConfig) -> None:
     if config.model.norm != "group":
         raise UsageError("Objective mt3 steps on weights that no running statistics belong to: set --model.norm group.")
-    if config.loss.task_images < 1 or config.batch % config.loss.task_images:
-        raise UsageError(f"batch ({config.batch}) must be a multiple of loss.task_images ({config.loss.task_images}).")
+    if config.loss.task_images < 1 or config.batch_size % config.loss.task_images:
+        raise UsageError(f"batch ({config.batch_size}) must be a multiple of loss.task_images ({config.loss.task_images}).")

@@ -51,21 +51,21 @@ class Run:
             raise UsageError("model.norm = batch needs the whole batch in one process: use 1 process or group norm.")
         self.config, self.folder, self.split, self.ranks = config, folder, split, ranks
         self.device = torch.device(device)
-        self.start = start_model(config.start)
-        if self.start and config.keep and self.start.classes != split.train.classes:
+        self.start = start_model(config.init_from)
+        if self.start and config.wise_ft and self.start.classes != split.train.classes:
             raise UsageError(
-                f"keep mixes classifiers, but '{config.start}' was trained for other classes than {config.data} has: set --keep 0."
+                f"keep mixes classifiers, but '{config.init_from}' was trained for other classes than {config.data} has: set --keep 0."
             )
         # A run that goes on from weights sees other orders and views than the run that made them.
         self.seed = key(config.seed, "after", self.start.fingerprint) if self.start else config.seed
         self.network = initial_network(config, self.start, split.train.classes).to(self.device)
         weights = dict(self.network.named_parameters())
-        self.optimiser = Optimiser(weights, config.optimiser)
-        self.average = Average(weights.items(), config.average) if config.average else None
+        self.optimiser = Optimiser(weights, config.optimizer)
+        self.average = Average(weights.items(), config.ema_decay) if config.ema_decay else None
         self.images = torch.from_numpy(split.train.images).to(self.device)
         self.labels = torch.from_numpy(split.train.labels).to(self.device)
-        self.schedule = Schedule(config, epoch_steps(len(self.images), config.batch))
-        self.health = Health(config.model.prototypes, config.model.classes)
+        self.schedule = Schedule(config, epoch_steps(len(self.images), config.batch_size))
+        self.health = Health(config.model.num_prototypes, config.model.num_classes)
         self.objective = OBJECTIVES[config.objective]
         self.numerics = candidates(config)[0]
         self.seconds, self.warned = 0.0, False
@@ -96,7 +96,7 @@ class Run:
             and not self.schedule.joint(self.schedule.steps - 1)
         ):
             say(
-                f"The loss of {self.config.objective} begins at epoch {self.config.loss.joint_from:g}, but the run ends at "
+                f"The loss of {self.config.objective} begins at epoch {self.config.loss.joint_start_epoch:g}, but the run ends at "
                 f"{self.config.epochs:g}: only the cross-entropy is trained.\nFor more set --loss.joint-from, and --optimiser.hold too."
             )
         saved = time.perf_counter()
@@ -151,7 +151,7 @@ class Run:
 
     def begin_joint(self, size: int, start: Model | None = None) -> None:
         """Start what rested while the cross-entropy was alone near what the network has learnt by now, unless ``start`` had trained it."""
-        if self.config.loss.prototypes_from_images and not has_trained(start, self.network, "prototypes"):
+        if self.config.loss.init_prototypes_from_data and not has_trained(start, self.network, "prototypes"):
             self.seed_prototypes(size)
         if self.config.objective == "ttt" and not has_trained(start, self.network, "rotation"):
             start_rotation_head(self.network)
@@ -162,7 +162,7 @@ class Run:
     @torch.no_grad()
     def seed_prototypes(self, size: int) -> None:
         """Put prototypes where training images are, as far as there are so many: cross-entropy alone has left the random ones far off."""
-        chosen = epoch_order(len(self.images), self.seed, -1)[: self.config.model.prototypes].to(self.device)
+        chosen = epoch_order(len(self.images), self.seed, -1)[: self.config.model.num_prototypes].to(self.device)
         pictures = F.interpolate(to_unit(self.images[chosen]), (size, size), mode="bilinear", antialias=True)
         with evaluating(self.network):  # a BatchNorm must not count these pictures
             seeds = torch.cat([self.network.project(part) for part in pictures.split(128)])
@@ -172,7 +172,7 @@ class Run:
     def batch(self, step: int) -> Batch:
         """Return the images of one step, or this process's rows of them."""
         task = self.config.loss.task_images if self.config.objective == "mt3" else 1
-        chosen = batch_indices(len(self.images), self.config.batch, self.seed, step)
+        chosen = batch_indices(len(self.images), self.config.batch_size, self.seed, step)
         chosen = chosen[: len(chosen) // task * task]
         if not len(chosen):
             raise UsageError(
@@ -189,7 +189,7 @@ class Run:
         row = {name: round(part.item(), 5) for name, part in parts.items() if part.ndim == 0}
         shown = "  ".join(f"{name} {value:.3f}" for name, value in row.items())
         progress.update(task, completed=done)
-        progress.below = f"{shown}  {self.config.batch / seconds:.0f} images/s"
+        progress.below = f"{shown}  {self.config.batch_size / seconds:.0f} images/s"
         if done % LOG_EVERY == 0 or done == self.schedule.steps:
             log_metrics(
                 self.folder,
@@ -198,7 +198,7 @@ class Run:
         try:
             self.health.look(done, parts, self.schedule.warm(step))
         except Trouble as trouble:
-            if self.config.stop_on_trouble:
+            if self.config.stop_on_collapse:
                 raise
             if not self.warned:
                 say(f"Going on all the same, as told: {trouble}")
@@ -219,11 +219,11 @@ class Run:
 
     def result(self) -> Network:
         """Return the network as it would be delivered now: the averaged or the last weights, with a share of those it started from."""
-        if not self.average and not self.config.keep:
+        if not self.average and not self.config.wise_ft:
             return self.network
         weights = self.network.state_dict() | (self.average.weights if self.average else {})
-        if self.start and self.config.keep:
-            weights = kept(weights, self.start, self.config.keep)
+        if self.start and self.config.wise_ft:
+            weights = kept(weights, self.start, self.config.wise_ft)
         network = Network(self.config.model).to(self.device)
         network.load_state_dict(weights)
         network.renormalise_prototypes()
@@ -254,7 +254,7 @@ class Run:
             "steps": self.schedule.steps,
             "hours": round(self.seconds / 3600, 2),
             "hardware": self.hardware(),
-            **({"start": facts(self.config.start, self.start)} if self.start else {}),
+            **({"start": facts(self.config.init_from, self.start)} if self.start else {}),
             **measured,
         }
         card = model_card(self.config, info, len(self.images))
@@ -277,7 +277,7 @@ class Run:
         check_images(self.folder, state, self.split.digest)
         if self.start and state.start and state.start != self.start.fingerprint:
             raise UsageError(
-                f"{self.folder} started from other weights than '{self.config.start}' has now.\n"
+                f"{self.folder} started from other weights than '{self.config.init_from}' has now.\n"
                 "Bring those back, or train anew in another folder."
             )
         try:

@@ -48,7 +48,7 @@ def fastest(config: TrainConfig, network: nn.Module, device: torch.device) -> Nu
     ways = candidates(config)
     if len(ways) == 1:
         return ways[0]
-    images = torch.rand(min(config.batch, 64), 3, config.model.image_size, config.model.image_size, device=device)
+    images = torch.rand(min(config.batch_size, 64), 3, config.model.image_size, config.model.image_size, device=device)
     seconds = {way: _seconds(way, copy.deepcopy(network), images) for way in ways}
     best = min(ways, key=lambda way: seconds[way])
     return best if seconds[ways[0]] > WORTH * seconds[best] else ways[0]

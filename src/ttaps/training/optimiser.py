@@ -21,8 +21,8 @@ class Optimiser:
         self.momentum = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         parts = {part for name in weights for part in name.split(".")}
         for setting, named in (
-            ("muon_leaves", config.muon_leaves),
-            ("smoothed", config.smoothed * (config.smoothing > 0)),
+            ("muon_leaves", config.muon_exclude),
+            ("smoothed", config.kernel_smoothing_layers * (config.kernel_smoothing > 0)),
         ):
             for unknown in sorted(set(named) - parts):
                 raise UsageError(f"optimiser.{setting}: the network has no part '{unknown}'.")
@@ -37,12 +37,12 @@ class Optimiser:
         for name, weight in moving.items():
             lr = self.config.muon_lr if name in kernels else self.config.lr
             weight.add_(updates[name], alpha=-lr * scale)
-            if self.config.smoothing and weight.shape[2:] == (3, 3) and _part_of(name, self.config.smoothed):
-                weight.lerp_(smooth(weight), self.config.smoothing * scale)
+            if self.config.kernel_smoothing and weight.shape[2:] == (3, 3) and _part_of(name, self.config.kernel_smoothing_layers):
+                weight.lerp_(smooth(weight), self.config.kernel_smoothing * scale)
 
     def _orthogonal(self, name: str) -> bool:
         """Say whether Muon moves this convolution (``backbone.stage1.0...``)."""
-        return self.config.name == "muon" and not _part_of(name, self.config.muon_leaves)
+        return self.config.name == "muon" and not _part_of(name, self.config.muon_exclude)
 
     def _momentum_updates(self, moving: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
         """v ← m v + g with the L2 penalty inside g; the update is v, or g + m v with Nesterov."""
@@ -50,9 +50,9 @@ class Optimiser:
         names, weights = list(moving), [weight.detach() for weight in moving.values()]
         velocity = [self.momentum[name] for name in names]
         gradients = [weight.grad for weight in moving.values() if weight.grad is not None]
-        if config.clip:
+        if config.clip_grad_per_param:
             norms = torch._foreach_norm(gradients)
-            gradients = [g / (n / config.clip).clamp_min(1.0) for g, n in zip(gradients, norms, strict=True)]
+            gradients = [g / (n / config.clip_grad_per_param).clamp_min(1.0) for g, n in zip(gradients, norms, strict=True)]
         gradients = list(torch._foreach_add(gradients, weights, alpha=config.weight_decay))
         torch._foreach_mul_(velocity, config.momentum)
         torch._foreach_add_(velocity, gradients)

@@ -35,26 +35,26 @@ class Schedule:
 
     def lr(self, step: int) -> float:
         """Factor on the base learning rate: linear warm-up, a level stretch, then the decay."""
-        warmup = min(self.config.optimiser.warmup * self.epoch_steps, self.steps)
+        warmup = min(self.config.optimizer.warmup_epochs * self.epoch_steps, self.steps)
         if step < warmup:
             return min(1.0, (step + 1) / warmup)
-        start = min(max(warmup, self.config.optimiser.hold * self.epoch_steps), self.steps)
+        start = min(max(warmup, self.config.optimizer.lr_hold_epochs * self.epoch_steps), self.steps)
         left = min(1.0, 1 - (step - start) / max(1, self.steps - start))
-        return DECAYS[self.config.optimiser.decay](left)
+        return DECAYS[self.config.optimizer.lr_schedule](left)
 
     def size(self, step: int) -> int:
         """Resolution in pixels."""
         done = step / self.steps
-        sizes = self.config.sizes or (self.config.model.image_size,)
-        return next(size for size, until in zip(sizes, self.config.size_until, strict=True) if done < until)
+        sizes = self.config.resolutions or (self.config.model.image_size,)
+        return next(size for size, until in zip(sizes, self.config.resolution_milestones, strict=True) if done < until)
 
     def joint(self, step: int) -> float:
         """How far the cross-entropy alone (0, and all there is of ``baseline``) has turned into the objective's whole loss (1)."""
         loss = self.config.loss
-        since = self.epoch(step) - loss.joint_from
+        since = self.epoch(step) - loss.joint_start_epoch
         if self.config.objective == "baseline" or since < 0:
             return 0.0
-        return min(1.0, (since + 1 / self.epoch_steps) / loss.joint_ramp) if loss.joint_ramp > 0 else 1.0
+        return min(1.0, (since + 1 / self.epoch_steps) / loss.joint_ramp_epochs) if loss.joint_ramp_epochs > 0 else 1.0
 
     def joint_begins(self, step: int) -> bool:
         """Whether this is the first step that is not the cross-entropy alone."""
@@ -65,9 +65,9 @@ class Schedule:
 
         Within the warm-up it does not: the paper's own training sits at ln K until the learning rate reaches about 0.3.
         """
-        return self.epoch(step) >= self.config.optimiser.warmup and self.joint(step) > 0.1
+        return self.epoch(step) >= self.config.optimizer.warmup_epochs and self.joint(step) > 0.1
 
     def prototypes_frozen(self, step: int) -> bool:
         """Whether the prototypes rest while the network gets going."""
         loss = self.config.loss
-        return self.epoch(step) < loss.joint_from + loss.freeze_prototypes
+        return self.epoch(step) < loss.joint_start_epoch + loss.freeze_prototypes_epochs

@@ -42,9 +42,9 @@ class Split:
 def training_images(data: str, root: Path, model: ModelConfig, any_classes: bool = False) -> Split:
     """Load the training images of a data set, or say why this network, or one with as many classes as they have, cannot learn them."""
     images = load_set(data, root, split="train", size=model.image_size)
-    if len(images.classes) != model.classes and not any_classes:
+    if len(images.classes) != model.num_classes and not any_classes:
         raise UsageError(
-            f"{data} has {len(images.classes)} classes, the network {model.classes}: set --model.classes {len(images.classes)}."
+            f"{data} has {len(images.classes)} classes, the network {model.num_classes}: set --model.classes {len(images.classes)}."
         )
     height, width = images.images.shape[-2:]
     if not height == width == model.image_size:

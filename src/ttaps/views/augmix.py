@@ -71,14 +71,14 @@ class AugmixViews:
     """Most operations in a chain; each has 1 to this many."""
     pad: int = 4
     """Black border in pixels before the random crop; 0 crops nothing."""
-    flip: float = 0.5
+    flip_p: float = 0.5
     """Probability of mirroring."""
     fill: tuple[int, int, int] = (128, 0, 0)
     """Colour of what comes in from outside: what Pillow makes of the authors' ``fillcolor=128``."""
 
     def __post_init__(self) -> None:
         at_least(self, severity=LEAST, width=1, depth=1, pad=0)
-        chances(self, "flip")
+        chances(self, "flip_p")
         if self.severity > LEVELS:
             raise UsageError(f"severity must be at most {LEVELS}, not {self.severity}.")
 
@@ -94,7 +94,7 @@ class AugmixViews:
         exponential = -torch.log1p(-weight)
         return Mixture(
             corner=(place[:, :2] * (2 * self.pad + 1)).long(),
-            flip=place[:, 2] < self.flip,
+            flip=place[:, 2] < self.flip_p,
             operations=torch.where(used, operations, NOTHING),
             amounts=amounts,
             weights=(exponential / exponential.sum(1, keepdim=True)).float(),  # Dirichlet(1, 1, 1)

@@ -57,7 +57,7 @@ class PrimeViews:
 
     scale: tuple[float, float] = (0.5, 1.0)
     """Range of the crop's share of the image area."""
-    flip: float = 0.5
+    flip_p: float = 0.5
     """Probability of mirroring."""
     width: int = 3
     """Chains that are mixed."""
@@ -74,7 +74,7 @@ class PrimeViews:
 
     def __post_init__(self) -> None:
         rising(self, "scale", most=1)
-        chances(self, "flip")
+        chances(self, "flip_p")
         at_least(self, width=1, depth=1, filter_sigma=0, color_variance=0, color_terms=1, bend_cutoff=2)
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> PrimeParameters:
@@ -87,7 +87,7 @@ class PrimeViews:
         def normal(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator, dtype=torch.float64).float()
 
-        crop = CropViews(scale=self.scale, flip=self.flip).sample(n, size, generator)
+        crop = CropViews(scale=self.scale, flip_p=self.flip_p).sample(n, size, generator)
         used = torch.arange(self.depth) <= (uniform(n, self.width, 1) * self.depth).long()  # 1 to depth of them
         exponential = -torch.log1p(-uniform(n, self.width))
         identity = torch.zeros(3, 3)

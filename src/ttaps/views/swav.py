@@ -30,19 +30,19 @@ class CropViews:
     """Range of the crop's share of the image area."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Range of the crop's width / height."""
-    flip: float = 0.5
+    flip_p: float = 0.5
     """Probability of mirroring."""
 
     def __post_init__(self) -> None:
         rising(self, "scale", most=1)
         rising(self, "ratio")
-        chances(self, "flip")
+        chances(self, "flip_p")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator."""
         draws = torch.rand(n, BOX_DRAWS + 1, generator=generator, dtype=torch.float64)
         box = crop.sample_boxes(draws[:, 1:], size, self.scale, self.ratio)
-        return replace(Parameters.identity(n, size), box=box, flip=draws[:, 0] < self.flip)
+        return replace(Parameters.identity(n, size), box=box, flip=draws[:, 0] < self.flip_p)
 
     def apply(
         self, images: Tensor, parameters: Parameters, size: int | None = None, index: Tensor | None = None
@@ -59,15 +59,15 @@ class SwavViews:
     """Range of the crop's share of the image area."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Range of the crop's width / height."""
-    flip: float = 0.5
+    flip_p: float = 0.5
     """Probability of mirroring."""
-    jitter: float = 1.0
+    jitter_strength: float = 1.0
     """Strength of the colour jitter: 0.8, 0.8, 0.8 (brightness, contrast, saturation) and 0.2 (hue) times this."""
-    jitter_probability: float = 0.8
+    jitter_p: float = 0.8
     """Probability of colour jitter."""
-    grayscale: float = 0.2
+    gray_p: float = 0.2
     """Probability of removing the colours."""
-    blur: float = 0.5
+    blur_p: float = 0.5
     """Probability of blurring."""
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     """Range of the blur's standard deviation in pixels."""
@@ -79,26 +79,26 @@ class SwavViews:
             raise UsageError(f"blur_kernel must be an odd number of pixels, such as 3, or 0, not {self.blur_kernel}.")
         rising(self, "scale", most=1)
         rising(self, "ratio", "blur_sigma")
-        at_least(self, jitter=0)
-        chances(self, "flip", "jitter_probability", "grayscale", "blur")
+        at_least(self, jitter_strength=0)
+        chances(self, "flip_p", "jitter_p", "gray_p", "blur_p")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator."""
         draws = torch.rand(n, BOX_DRAWS + 13, generator=generator, dtype=torch.float64)
         chance, factors, keys, sigma, box = draws.split_with_sizes([4, 4, 4, 1, BOX_DRAWS], dim=1)
-        strength = self.jitter * torch.tensor([0.8, 0.8, 0.8, 0.2], dtype=torch.float64)
+        strength = self.jitter_strength * torch.tensor([0.8, 0.8, 0.8, 0.2], dtype=torch.float64)
         centre = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
         low = torch.cat([(centre - strength)[:3].clamp_min(0), -strength[3:]])
         low_sigma, high_sigma = self.blur_sigma
         sigma = low_sigma + (high_sigma - low_sigma) * sigma[:, 0]
         return Parameters(
             box=crop.sample_boxes(box, size, self.scale, self.ratio),
-            flip=chance[:, 0] < self.flip,
-            jitter=chance[:, 1] < self.jitter_probability,
+            flip=chance[:, 0] < self.flip_p,
+            jitter=chance[:, 1] < self.jitter_p,
             factors=(low + (centre + strength - low) * factors).float(),
             order=keys.argsort(1),
-            grayscale=chance[:, 2] < self.grayscale,
-            sigma=torch.where(chance[:, 3] < self.blur, sigma, 0).float(),
+            grayscale=chance[:, 2] < self.gray_p,
+            sigma=torch.where(chance[:, 3] < self.blur_p, sigma, 0).float(),
         )
 
     def apply(

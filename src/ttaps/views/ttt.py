@@ -19,17 +19,17 @@ class ShiftViews:
 
     padding: int = 4
     """Width of the black frame in pixels: how far a picture can be shifted."""
-    flip: float = 0.5
+    flip_p: float = 0.5
     """Probability of mirroring."""
 
     def __post_init__(self) -> None:
         at_least(self, padding=0)
-        chances(self, "flip")
+        chances(self, "flip_p")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator; boxes are in the padded image."""
         corner = torch.randint(2 * self.padding + 1, (n, 2), generator=generator)
-        flip = torch.rand(n, generator=generator, dtype=torch.float64) < self.flip
+        flip = torch.rand(n, generator=generator, dtype=torch.float64) < self.flip_p
         return replace(Parameters.identity(n, size), box=torch.cat([corner, torch.full((n, 2), size)], 1), flip=flip)
 
     def apply(

@@ -14,7 +14,7 @@ from ttaps.views import CropViews, PrimeViews, SwavViews
 
 def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> dict[str, Tensor]:
     """L_CE of one view of every image."""
-    logits = network(batch.views(SwavViews(), "s") if config.alone == "view" else crop(batch, config, config.alone))
+    logits = network(batch.views(SwavViews(), "s") if config.ce_only_view == "view" else crop(batch, config, config.ce_only_view))
     cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
     return {"loss": cross_entropy, "ce": cross_entropy.detach(), "accuracy": accuracy(logits, batch.labels)}
 

@@ -30,7 +30,7 @@ def loss(network: Network, batch: Batch, config: LossConfig, joint: float, entro
         for scores in (scores_s, scores_t)
     )
     swav = swapped_prediction(scores_s, scores_t, codes_s, codes_t, config.tau)
-    swav = swav / 2 if config.directions == "mean" else swav
+    swav = swav / 2 if config.swap_reduction == "mean" else swav
 
     logits = network.classifier(z_supervised)
     labels = batch.labels.repeat(len(logits) // len(batch.labels))
@@ -40,7 +40,7 @@ def loss(network: Network, batch: Batch, config: LossConfig, joint: float, entro
     total = swav + config.gamma_ce * cross_entropy + (config.gamma_ent * ent if entropy else 0)
     return {
         "loss": joint * total + (1 - joint) * cross_entropy,
-        "swav": swav.detach() if config.directions == "mean" else swav.detach() / 2,
+        "swav": swav.detach() if config.swap_reduction == "mean" else swav.detach() / 2,
         "ce": cross_entropy.detach(),
         "ent": ent.detach(),
         "accuracy": baseline.accuracy(logits, labels),
@@ -57,7 +57,7 @@ def _projections(network: Network, batch: Batch, config: LossConfig) -> tuple[Te
     kind = SwavViews()
     second = baseline.with_prime(batch.views(kind, "t"), batch, config.prime_swav_share, "prime-t", kind.scale)
     views = [batch.views(kind, "s"), second]
-    if config.supervised != "views":
-        views.append(baseline.crop(batch, config, config.supervised))
+    if config.ce_view != "views":
+        views.append(baseline.crop(batch, config, config.ce_view))
     z = network.project(torch.cat(views)).split(len(batch.images))
-    return z[0], z[1], torch.cat(z[:2]) if config.supervised == "views" else z[2]
+    return z[0], z[1], torch.cat(z[:2]) if config.ce_view == "views" else z[2]

@@ -67,7 +67,7 @@ def clipped(gradient: Tensor, most: float) -> Tensor:
 
 def draw_tasks(batch: Batch, task_images: int) -> list[Tensor]:
     """Return the images of every task, (3 * task_images, 3, H, W): one view of each image, another, then what is classified."""
-    kinds = ((MT3_VIEWS, "s"), (MT3_VIEWS, "t"), (ShiftViews(padding=2, flip=0.0), "crop"))
+    kinds = ((MT3_VIEWS, "s"), (MT3_VIEWS, "t"), (ShiftViews(padding=2, flip_p=0.0), "crop"))
     views = torch.stack([batch.views(kind, name) for kind, name in kinds])  # (3, B, 3, H, W)
     first = (batch.rows.start or 0) // task_images if batch.rows else 0
     tasks = views.split(task_images, dim=1)

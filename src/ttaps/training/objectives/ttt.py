@@ -19,7 +19,7 @@ def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> di
     """L_CE + L_rotation, both of the same pictures; L_CE alone at ``joint`` = 0."""
     if joint == 0:
         return baseline.loss(network, batch, config, joint)
-    coloured = config.supervised == "coloured"
+    coloured = config.ce_view == "coloured"
     pictures = baseline.crop(batch, config, "coloured") if coloured else batch.views(ShiftViews(), "crop")
     logits = network(pictures)
     cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
