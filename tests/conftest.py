@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from small_training import TINY
+from helpers.small_training import TINY
 from ttaps.data import ImageSet
 from ttaps.model import Network
 
@@ -37,7 +37,7 @@ def textures() -> ImageSet:
     labels = np.arange(160) % 4
     y, x = np.mgrid[0:8, 0:8]
     phases = np.stack([y / 2, x / 2, x + y, 0 * x])[labels] + rng.uniform(0, 2, (160, 1, 1))
-    colours = rng.uniform(-90, 90, (160, 3, 1, 1))
+    colors = rng.uniform(-90, 90, (160, 3, 1, 1))
     noise = rng.normal(0, 8, (160, 3, 8, 8))
-    images = (128 + colours * np.sin(np.pi * phases)[:, None] + noise).clip(0, 255).astype(np.uint8)
+    images = (128 + colors * np.sin(np.pi * phases)[:, None] + noise).clip(0, 255).astype(np.uint8)
     return ImageSet("textures", images, labels.astype(np.int64), ("across", "down", "checks", "plain"))

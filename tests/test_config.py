@@ -12,7 +12,7 @@ import pytest
 from ttaps.config import from_dict, read_toml, to_toml
 from ttaps.errors import UsageError
 from ttaps.model import ModelConfig
-from ttaps.training.config import LossConfig, OptimiserConfig, TrainConfig
+from ttaps.training.config import LossConfig, OptimizerConfig, TrainConfig
 
 CHANGED = TrainConfig(
     objective="jt",
@@ -22,7 +22,7 @@ CHANGED = TrainConfig(
     resolution_milestones=(0.25, 0.5, 1.0),
     stop_on_collapse=False,
     model=ModelConfig(norm="batch", mean=(0.1, 0.2, 0.3), zero_init_residual=True),
-    optimizer=OptimiserConfig(name="muon", lr=1e-5, weight_decay=1e-16, nesterov=True),
+    optimizer=OptimizerConfig(name="muon", lr=1e-5, weight_decay=1e-16, nesterov=True),
     loss=LossConfig(crop_scale=(0.5, 1.0), swap_reduction="mean"),
 )
 
@@ -47,18 +47,21 @@ def test_whole_numbers_may_stand_for_floats() -> None:
     ("values", "message"),
     [
         ({"epoch": 3}, r"^my.toml: unknown key 'epoch' \(did you mean 'epochs'\?\)\.$"),
-        ({"model": {"protoypes": 3}}, r"^my.toml: model: unknown key 'protoypes' \(did you mean 'prototypes'\?\)\.$"),
+        (
+            {"model": {"protoypes": 3}},
+            r"^my.toml: model: unknown key 'protoypes' \(did you mean 'num_prototypes'\?\)\.$",
+        ),
         ({"xyz": 3}, r"unknown key 'xyz' \(known are objective, data, epochs"),
         ({"objective": "jt+net"}, r"objective is 'jt\+net' \(did you mean 'jt\+ent'\?\)\.$"),
         ({"objective": 77}, r"objective is 77 \(known are baseline, jt, jt\+ent, ttt, mt3\)\.$"),
-        ({"batch": "many"}, r"batch must be int, not 'many'"),
-        ({"batch": 1.5}, r"batch must be int, not 1.5"),
-        ({"batch": True}, r"batch must be int, not True"),
+        ({"batch_size": "many"}, r"batch_size must be int, not 'many'"),
+        ({"batch_size": 1.5}, r"batch_size must be int, not 1.5"),
+        ({"batch_size": True}, r"batch_size must be int, not True"),
         ({"epochs": True}, r"epochs must be float, not True"),
         ({"compile": 1}, r"compile must be bool, not 1"),
         ({"model": 3}, r"model must be a table of settings, not 3"),
-        ({"sizes": 32}, r"sizes must be a list, not 32"),
-        ({"sizes": ["32"]}, r"sizes must be int, not '32'"),
+        ({"resolutions": 32}, r"resolutions must be a list, not 32"),
+        ({"resolutions": ["32"]}, r"resolutions must be int, not '32'"),
         ({"loss": {"crop_scale": [0.1, 0.5, 1.0]}}, r"loss: crop_scale must have 2 values, not 3"),
     ],
 )
@@ -72,21 +75,24 @@ def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
     [
         ({"epochs": 0}, r"epochs must be positive, not 0"),
         ({"epochs": float("nan")}, r"epochs must be positive, not nan"),
-        ({"batch": -1}, r"batch must be positive, not -1"),
+        ({"batch_size": -1}, r"batch_size must be positive, not -1"),
         ({"validate_every": 0}, r"validate_every must be positive"),
         (
-            {"objective": "ttt", "model": {"heads": ["rotation"]}, "loss": {"supervised": "views"}},
+            {"objective": "ttt", "model": {"heads": ["rotation"]}, "loss": {"ce_view": "views"}},
             r"ttt has no SwAV views",
         ),
-        ({"average": 1.0}, r"average must be at least 0 and less than 1, not 1.0"),
-        ({"optimiser": {"lr": -0.1}}, r"optimiser.lr must be positive, not -0.1"),
-        ({"optimiser": {"momentum": 1.5}}, r"optimiser.momentum must be at least 0 and less than 1"),
+        ({"ema_decay": 1.0}, r"ema_decay must be at least 0 and less than 1, not 1.0"),
+        ({"optimizer": {"lr": -0.1}}, r"optimizer.lr must be positive, not -0.1"),
+        ({"optimizer": {"momentum": 1.5}}, r"optimizer.momentum must be at least 0 and less than 1"),
         ({"loss": {"epsilon": 0}}, r"loss.epsilon must be positive"),
         ({"loss": {"tau": 0}}, r"loss.tau must be positive"),
-        ({"sizes": [0]}, r"sizes must be positive"),
-        ({"sizes": [16, 32]}, r"sizes and size_until must be equally long"),
-        ({"sizes": [16, 32], "size_until": [0.5, 0.9]}, r"size_until must rise to 1"),
-        ({"sizes": [16, 24, 32], "size_until": [0.5, 0.2, 1]}, r"size_until must rise to 1"),
+        ({"resolutions": [0]}, r"resolutions must be positive"),
+        ({"resolutions": [16, 32]}, r"resolutions and resolution_milestones must be equally long"),
+        ({"resolutions": [16, 32], "resolution_milestones": [0.5, 0.9]}, r"resolution_milestones must rise to 1"),
+        (
+            {"resolutions": [16, 24, 32], "resolution_milestones": [0.5, 0.2, 1]},
+            r"resolution_milestones must rise to 1",
+        ),
     ],
 )
 def test_impossible_runs_are_refused(values: dict[str, Any], message: str) -> None:
@@ -131,11 +137,11 @@ PRESETS = [name for name in NAMES if not name.startswith("reproduce/")]
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_the_run_its_name_says(name: str) -> None:
     config = from_dict(TrainConfig, read_toml(CONFIGS / f"{name}.toml"), where=name)
-    if "-" in name:
+    if "-" in name and "trunk" not in name:
         assert name.rpartition("/")[2] == f"{config.objective}-{config.data}"
         assert config.model.num_classes == (100 if config.data == "cifar100" else 10)
     if name.startswith("paper/"):
         lr = 0.1 if config.objective == "baseline" else 0.5
-        assert (config.epochs, config.batch_size, config.optimizer) == (300, 256, OptimiserConfig(lr=lr))
+        assert (config.epochs, config.batch_size, config.optimizer) == (300, 256, OptimizerConfig(lr=lr))
         assert config.loss == LossConfig()
         assert replace(config.model, num_classes=10, mean=ModelConfig.mean, std=ModelConfig.std) == ModelConfig()

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from ttaps.errors import TtapsError
-from ttaps.files import alone, replacing, sweep, write_bytes, write_text
+from ttaps.files import atomic_write, file_lock, remove_partials, write_bytes, write_text
 
 
 def names(folder: Path) -> list[str]:
@@ -36,7 +36,7 @@ def test_folders_are_made(tmp_path: Path) -> None:
 
 
 def test_the_old_content_is_there_until_the_end(old: Path) -> None:
-    with replacing(old) as scratch:
+    with atomic_write(old) as scratch:
         scratch.write_text("half")
         assert old.read_text() == "old"
         scratch.write_text("new")
@@ -46,7 +46,7 @@ def test_the_old_content_is_there_until_the_end(old: Path) -> None:
 @pytest.mark.parametrize("failure", [RuntimeError("broken"), KeyboardInterrupt()])
 def test_an_exception_in_the_middle_keeps_the_old_content(old: Path, failure: BaseException) -> None:
     def interrupted() -> NoReturn:
-        with replacing(old) as scratch:
+        with atomic_write(old) as scratch:
             scratch.write_text("half")
             raise failure
 
@@ -105,9 +105,9 @@ def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with (
-        alone(tmp_path / ".lock", "training here"),
+        file_lock(tmp_path / ".lock", "training here"),
         pytest.raises(TtapsError, match="Another process is training here"),
-        alone(tmp_path / ".lock", "training here"),
+        file_lock(tmp_path / ".lock", "training here"),
     ):
         pytest.fail("both had it")
 
@@ -119,12 +119,12 @@ def test_a_file_system_without_locks_is_used_without(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    with alone(tmp_path / ".lock", "training here"):
+    with file_lock(tmp_path / ".lock", "training here"):
         pass
     assert "no locks" in capsys.readouterr().err
 
 
 def test_what_killed_processes_left_is_swept(old: Path) -> None:
     (old.parent / f".{old.name}.123.part").touch()
-    sweep(old.parent)
+    remove_partials(old.parent)
     assert names(old.parent) == [old.name]

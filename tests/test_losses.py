@@ -103,22 +103,22 @@ def test_many_iterations_maximise_equation_4_on_the_transportation_polytope() ->
 def test_test_codes_maximise_equation_4_on_the_relaxed_polytope(epsilon: float) -> None:
     scores = cosines(4, 5)
     expected = maximiser(scores.numpy(), epsilon, both_marginals=False)
-    np.testing.assert_allclose(losses.test_codes(scores, epsilon).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(losses.soft_codes(scores, epsilon).numpy(), expected, atol=1e-6)
 
 
 def test_hard_codes_are_the_limit_of_test_codes() -> None:
     scores = cosines(20, 9)
-    torch.testing.assert_close(losses.test_codes(scores, 1e-6), hard_codes(scores), rtol=0, atol=1e-15)
+    torch.testing.assert_close(losses.soft_codes(scores, 1e-6), hard_codes(scores), rtol=0, atol=1e-15)
 
 
 def test_codes_of_equal_scores_are_uniform() -> None:
-    for codes in (sinkhorn_codes(torch.full((8, 5), 0.3)), losses.test_codes(torch.full((8, 5), 0.3))):
+    for codes in (sinkhorn_codes(torch.full((8, 5), 0.3)), losses.soft_codes(torch.full((8, 5), 0.3))):
         torch.testing.assert_close(codes, torch.full((8, 5), 0.2))
 
 
 def test_swapped_prediction_is_equation_3_written_out() -> None:
     tau, s, t = 0.1, cosines(3, 4, seed=1), cosines(3, 4, seed=2)
-    q_s, q_t = losses.test_codes(s, 0.2), losses.test_codes(t, 0.2)
+    q_s, q_t = losses.soft_codes(s, 0.2), losses.soft_codes(t, 0.2)
     total = 0.0
     for n in range(3):
         for k in range(4):
@@ -157,14 +157,14 @@ def test_prototype_entropy_is_equation_7_and_keeps_its_bounds() -> None:
 
 def test_gradients_agree_with_finite_differences() -> None:
     s, t = (cosines(4, 5, seed).requires_grad_() for seed in (1, 2))
-    codes = sinkhorn_codes(cosines(4, 5, 3)), losses.test_codes(cosines(4, 5, 4))
+    codes = sinkhorn_codes(cosines(4, 5, 3)), losses.soft_codes(cosines(4, 5, 4))
     assert torch.autograd.gradcheck(lambda a, b: swapped_prediction(a, b, *codes, 0.1), (s, t))
     assert torch.autograd.gradcheck(prototype_entropy, (cosines(6, 3, 5).requires_grad_(),))
 
 
 def test_codes_carry_no_gradient() -> None:
     scores = cosines(4, 5).requires_grad_()
-    for codes in (sinkhorn_codes(scores), losses.test_codes(scores), hard_codes(scores)):
+    for codes in (sinkhorn_codes(scores), losses.soft_codes(scores), hard_codes(scores)):
         assert not codes.requires_grad
 
 
@@ -179,7 +179,7 @@ def test_float32_is_stable_for_any_scores(kind: str, epsilon: float) -> None:
     }[kind]
     for codes, exact in (
         (sinkhorn_codes(scores, epsilon), sinkhorn_codes(scores.double(), epsilon)),
-        (losses.test_codes(scores, epsilon), losses.test_codes(scores.double(), epsilon)),
+        (losses.soft_codes(scores, epsilon), losses.soft_codes(scores.double(), epsilon)),
     ):
         torch.testing.assert_close(codes.double(), exact, rtol=0, atol=2e-7 / epsilon)  # float32's digits of score / ε
         torch.testing.assert_close(codes.sum(1), torch.ones(16))
@@ -195,7 +195,7 @@ def test_float32_is_stable_for_any_scores(kind: str, epsilon: float) -> None:
 def test_half_precision_is_computed_in_float32(half: torch.dtype) -> None:
     """The result is exactly that of the rounded scores in float32: nothing more is lost than the input's own digits."""
     s, t = (cosines(16, 40, seed).to(half) for seed in (1, 2))
-    for codes in (sinkhorn_codes, losses.test_codes, hard_codes):
+    for codes in (sinkhorn_codes, losses.soft_codes, hard_codes):
         torch.testing.assert_close(codes(s), codes(s.float()), rtol=0, atol=0)
     q_s, q_t = sinkhorn_codes(s), sinkhorn_codes(t)
     exact = swapped_prediction(s.float(), t.float(), q_s, q_t, 0.1)

@@ -34,11 +34,11 @@ def test_presets_have_the_same_names_on_windows(monkeypatch: pytest.MonkeyPatch)
 
 
 PAPER = {
-    "epochs": 300, "batch": 256, "optimiser.lr": 0.5, "optimiser.momentum": 0.9, "optimiser.weight_decay": 1e-5,
-    "optimiser.warmup": 10, "optimiser.decay": "cosine", "optimiser.name": "sgd", "loss.gamma_ce": 0.3,
+    "epochs": 300, "batch_size": 256, "optimizer.lr": 0.5, "optimizer.momentum": 0.9, "optimizer.weight_decay": 1e-5,
+    "optimizer.warmup_epochs": 10, "optimizer.lr_schedule": "cosine", "optimizer.name": "sgd", "loss.gamma_ce": 0.3,
     "loss.gamma_ent": 0.1, "loss.epsilon": 0.05, "loss.tau": 0.1, "loss.sinkhorn_iterations": 3,
-    "loss.directions": "sum", "model.depth": 26, "model.width": 32, "model.groups": 16, "model.norm": "group",
-    "model.prototypes": 300, "model.projection": 128, "model.hidden": 256, "model.projector_norm": False,
+    "loss.swap_reduction": "sum", "model.depth": 26, "model.width": 32, "model.num_groups": 16, "model.norm": "group",
+    "model.num_prototypes": 300, "model.projection_dim": 128, "model.hidden_dim": 256, "model.projector_norm": False,
 }  # fmt: skip
 
 
@@ -46,8 +46,8 @@ PAPER = {
 @pytest.mark.parametrize("objective", ["baseline", "jt", "jt+ent"])
 def test_paper_presets_are_the_paper(objective: str, data: str) -> None:
     found = settings(f"paper/{objective}-{data}")
-    changed = {"optimiser.lr": 0.1} if objective == "baseline" else {}
-    named = {"objective": objective, "data": data, "model.classes": 10 if data == "cifar10" else 100}
+    changed = {"optimizer.lr": 0.1} if objective == "baseline" else {}
+    named = {"objective": objective, "data": data, "model.num_classes": 10 if data == "cifar10" else 100}
     expected = PAPER | changed | named
     assert {name: found[name] for name in expected} == expected
 
@@ -55,15 +55,15 @@ def test_paper_presets_are_the_paper(objective: str, data: str) -> None:
 def test_reference_presets_differ_as_the_authors_code_does() -> None:
     for name, frozen in (("reference/jt-cifar10", 12), ("reference/jt+ent-cifar10", 0)):
         found = settings(name)
-        assert (found["loss.directions"], found["model.projector_norm"]) == ("mean", True)
-        assert found["loss.freeze_prototypes"] == frozen
+        assert (found["loss.swap_reduction"], found["model.projector_norm"]) == ("mean", True)
+        assert found["loss.freeze_prototypes_epochs"] == frozen
     assert settings("reference/jt-cifar100")["epochs"] == 500
 
 
 def test_the_model_in_the_package_adapts_as_the_readme_shows() -> None:
     model = ttaps.load("cifar10")
     images = read_sample("fog")
-    result = ttaps.adapt(model, images.images[0], steps=1, copies=4)
+    result = ttaps.adapt(model, images.images[0], steps=1, num_pairs=4)
     assert result.label in images.classes == model.classes
     assert result.trace.shape == (2, 10)
     assert torch.allclose(result.trace.sum(-1), torch.ones(2))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ttaps.evaluate import Store, summarise
+from ttaps.evaluate import Store, summarize
 from ttaps.evaluate.settings import settings_name
 from ttaps.evaluate.store import Experiment
 from ttaps.evaluate.summary import Accuracy, Difference, signed
@@ -37,7 +37,7 @@ def changes(folders: Sequence[Path], _heading: str) -> str:
         with Store(folder, write=False) as store:
             for number, experiment in store.experiments().items():
                 seconds = float(np.median([row.seconds for row in store.rows(number)]))
-                found.append((experiment, summarise(store, number).average, seconds))
+                found.append((experiment, summarize(store, number).average, seconds))
     plain = {experiment.fingerprint: seconds for experiment, _, seconds in found if experiment.method == "source"}
     found.sort(key=lambda entry: (entry[0].model, -entry[1].after.percent))
     rows = []

@@ -22,12 +22,12 @@ from ttaps.adaptation import engine, make_method
 from ttaps.bench.measure import operations
 from ttaps.cli.options import find_preset
 from ttaps.data.sample import read_sample, read_sample_train
+from ttaps.distributed import Ranks
 from ttaps.model import ModelConfig
 from ttaps.reproduce.grid import Job, read_grid
 from ttaps.training.batch import epoch_steps
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import Run, initial_network
-from ttaps.training.parallel import Ranks
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
 
@@ -98,7 +98,7 @@ def adapting(config: TrainConfig, method: str) -> int:
     """Count the operations of a method on one image, with an untrained network; in this thread, where they can be counted."""
     network, image = initial_network(config).eval(), torch.from_numpy(read_sample("fog").images[:1])
     with patch.object(
-        engine, "side_by_side", lambda function, count, in_turn=False: [function(i) for i in range(count)]
+        engine, "side_by_side", lambda function, count, sequential=False: [function(i) for i in range(count)]
     ):
         return operations(lambda: make_method(method).adapt(network, image, [0]))
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ttaps.evaluate import Store, Summary, summarise
+from ttaps.evaluate import Store, Summary, summarize
 from ttaps.evaluate.settings import settings_name
 from ttaps.model.checkpoint import load_model, save_model
 
@@ -37,7 +37,7 @@ def measured(folder: Path, fingerprint: str) -> Iterator[str]:
     with Store(folder, write=False) as store:
         for number, experiment in store.experiments().items():
             if experiment.fingerprint == fingerprint:
-                yield f"- {line(summarise(store, number))}"
+                yield f"- {line(summarize(store, number))}"
 
 
 def line(summary: Summary) -> str:

@@ -13,7 +13,7 @@ evaluate() { ttaps evaluate "$@" > /dev/null; }
 # thresholds between are in the stored traces. (docs/log.md has the rounds by which views, codes and step size were chosen, with models before this one.)
 choice() {
   local t='ttaps:tuned'
-  evaluate cifar10 --data cifar10-val-c --severity all --methods "source,average:tuned,$t,$t[steps=6],$t[steps=6,sure=1.0]" --limit 100 --out "$out/choice"
+  evaluate cifar10 --data cifar10-val-c --severity all --methods "source,augment:tuned,$t,$t[steps=6],$t[steps=6,confidence_threshold=1.0]" --limit 100 --out "$out/choice"
 }
 
 # Is it better than no adaptation where it is needed? Then it is the default of `ttaps adapt` and of the demo.
@@ -25,9 +25,9 @@ settings() {
   for lr in 0.5 2 8; do
     for pair in tau=0.1,epsilon=0.05 tau=0.1,epsilon=0.02 tau=0.25,epsilon=0.1; do methods+=",$t[lr=$lr,$pair]"; done
   done
-  methods+=",$t[views.scale=[0.14,1.0],views.jitter=1.0,views.grayscale=0.2,views.blur=0.5]" # the paper's views
-  methods+=",$t[views.scale=[0.3,1.0]],$t[views.blur=0.0],$t[views.blur=1.0],$t[pool=32,copies=16],$t[steps=1],$t[steps=6]"
-  methods+=",$t[sure=1.0],$t[sure=0.8],$t[scope=stage3],$t[scope=norm],$t[lr=0.5,momentum=0.9],$t[codes=hard],$t[codes=sinkhorn]"
+  methods+=",$t[views.scale=[0.14,1.0],views.jitter=1.0,views.grayscale=0.2,views.blur_p=0.5]" # the paper's views
+  methods+=",$t[views.scale=[0.3,1.0]],$t[views.blur_p=0.0],$t[views.blur_p=1.0],$t[view_pool=32,num_pairs=16],$t[steps=1],$t[steps=6]"
+  methods+=",$t[confidence_threshold=1.0],$t[confidence_threshold=0.8],$t[adapt_params=stage3],$t[adapt_params=norm],$t[lr=0.5,momentum=0.9],$t[codes=hard],$t[codes=sinkhorn]"
   evaluate cifar10 --data cifar10-val-c --methods "$methods" --limit 50 --out "$out/settings"
 }
 
@@ -35,15 +35,15 @@ settings() {
 options() {
   local t='ttaps:tuned'
   evaluate cifar10 --data cifar10-val-c --limit 20 --out "$out/options" --methods \
-    "source,$t,$t[copies=4,pool=8],$t[copies=32,pool=64],$t[pool=0],$t[sure=1.0],$t[steps=6],$t[steps=6,settled=2],$t[scope=stage3],$t[copies=32,pool=0,scope=stage3,sure=1.0]"
+    "source,$t,$t[num_pairs=4,view_pool=8],$t[num_pairs=32,view_pool=64],$t[view_pool=0],$t[confidence_threshold=1.0],$t[steps=6],$t[steps=6,patience=2],$t[adapt_params=stage3],$t[num_pairs=32,view_pool=0,adapt_params=stage3,confidence_threshold=1.0]"
 }
 
 # The main table: CIFAR-10-C, severity 5, and the clean test set, with three trainings that differ in their loss only.
 main() {
   for model in cifar10 jt-cifar10 baseline-cifar10; do evaluate $model --data cifar10 --methods source --out "$out/clean"; done
-  evaluate cifar10 --data cifar10-c --methods 'source,ttaps:tuned,average:tuned,average:tuned[sure=0.5],tent' --limit 300 --projections 1000 --out "$out/main"
+  evaluate cifar10 --data cifar10-c --methods 'source,ttaps:tuned,augment:tuned,augment:tuned[confidence_threshold=0.5],tent' --limit 300 --projections 1000 --out "$out/main"
   evaluate jt-cifar10 --data cifar10-c --methods source,ttaps:tuned --limit 300 --out "$out/main"
-  evaluate baseline-cifar10 --data cifar10-c --methods 'source,average:tuned[sure=0.5]' --limit 300 --out "$out/main"
+  evaluate baseline-cifar10 --data cifar10-c --methods 'source,augment:tuned[confidence_threshold=0.5]' --limit 300 --out "$out/main"
 }
 
 # 2,000 images under every corruption, before adaptation: for the goal, which 300 of them leave open.
@@ -55,7 +55,7 @@ first() {
     evaluate first-$model-cifar10 --data cifar10 --methods source --out "$out/firstclean"
     evaluate first-$model-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/first"
   done
-  evaluate first-baseline-cifar10 --data cifar10-c --methods average:tuned --limit 150 --out "$out/first"
+  evaluate first-baseline-cifar10 --data cifar10-c --methods augment:tuned --limit 150 --out "$out/first"
   evaluate first-jt+ent-cifar10 --data cifar10-c --methods 'ttaps:tuned[steps=6]' --limit 300 --out "$out/first"
 }
 
@@ -71,9 +71,9 @@ short() {
     evaluate short-$model-cifar10 --data cifar10 --methods source --out "$out/shortclean"
     evaluate short-$model-cifar10 --data cifar10-c --methods source --limit 300 --out "$out/short"
   done
-  for model in jt jt+ent; do evaluate short-$model-cifar10 --data cifar10-c --methods "ttaps:tuned[steps=6,sure=1.0]" --limit 300 --out "$out/short"; done
-  evaluate short-jt+ent-cifar10 --data cifar10-c --methods average:tuned --limit 300 --out "$out/short"
-  evaluate short-baseline-cifar10 --data cifar10-c --methods average:tuned --limit 100 --out "$out/short"
+  for model in jt jt+ent; do evaluate short-$model-cifar10 --data cifar10-c --methods "ttaps:tuned[steps=6,confidence_threshold=1.0]" --limit 300 --out "$out/short"; done
+  evaluate short-jt+ent-cifar10 --data cifar10-c --methods augment:tuned --limit 300 --out "$out/short"
+  evaluate short-baseline-cifar10 --data cifar10-c --methods augment:tuned --limit 100 --out "$out/short"
   evaluate short-ttt-cifar10 --data cifar10-c --methods ttt --limit 20 --out "$out/short"
 }
 
@@ -87,7 +87,7 @@ firstexact() { evaluate first-jt+ent-cifar10 --data cifar10-c --methods ttaps,tt
 
 # The authors' momentum that lives on from image to image (in order), against momentum that is reset.
 leak() {
-  evaluate cifar10 --data cifar10-c --methods 'ttaps:tuned[steps=6,sure=1.0,lr=0.5,momentum=0.9],ttaps:tuned[steps=6,sure=1.0,lr=0.5,momentum=0.9,leak=true]' \
+  evaluate cifar10 --data cifar10-c --methods 'ttaps:tuned[steps=6,confidence_threshold=1.0,lr=0.5,momentum=0.9],ttaps:tuned[steps=6,confidence_threshold=1.0,lr=0.5,momentum=0.9,keep_momentum=true]' \
     --limit 20 --out "$out/leak"
 }
 

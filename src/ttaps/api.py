@@ -12,15 +12,15 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ttaps.adaptation import Method, Result, check
-from ttaps.adaptation.choice import written_method
+from ttaps.adaptation import Method, Result, ensure_supported
+from ttaps.adaptation.spec import parse_method
 from ttaps.data.images import fit, read_image
 from ttaps.errors import UsageError
-from ttaps.keys import key
-from ttaps.model import Network, to_unit
+from ttaps.model import Network, to_float
 from ttaps.model.checkpoint import Model, load_model
-from ttaps.model.known import folder_of
-from ttaps.model.network import Normalise
+from ttaps.model.network import Normalize
+from ttaps.model.registry import folder_of
+from ttaps.rng import derive_seed
 
 ImageLike = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
 MeanStd = tuple[Sequence[float], Sequence[float]]
@@ -42,7 +42,7 @@ def adapt(
     *,
     seed: int = 0,
     keys: Sequence[int] | None = None,
-    normalise: MeanStd | None = None,
+    normalize: MeanStd | None = None,
     classes: Sequence[str] | None = None,
     **settings: Any,
 ) -> Result:
@@ -54,20 +54,20 @@ def adapt(
     ``keys`` (one number per image) replace the pixels. ``settings`` are the method's own: ``adapt(model, image, steps=5, lr=0.3)``.
 
     ``model`` may be any classifier, a module that maps images to logits, where the method needs no special training. Images are then
-    arrays of the size it wants; ``normalise`` is (mean, deviation) of the channels that it expects to be taken off and divided by, for
+    arrays of the size it wants; ``normalize`` is (mean, deviation) of the channels that it expects to be taken off and divided by, for
     pixels in [0, 1], and ``classes`` are names for its logits. The module is left as it is, in every bit.
     """
-    subject = _subject(model, images, normalise, classes)
+    subject = _subject(model, images, normalize, classes)
     batch, single = to_batch(images, subject.size)
     if settings and not isinstance(method, str):
         raise UsageError(f"Give settings ({', '.join(settings)}) to the method object itself, not beside it.")
-    chosen = written_method(method, settings) if isinstance(method, str) else method
-    check(chosen, subject.network, subject.objective)
+    chosen = parse_method(method, settings) if isinstance(method, str) else method
+    ensure_supported(chosen, subject.network, subject.objective)
     names = [content_key(image) for image in batch] if keys is None else list(keys)
     if len(names) != len(batch):
         raise UsageError(f"{len(batch)} images but {len(names)} keys: give one key per image.")
     device = next((weight.device for weight in subject.network.parameters()), batch.device)
-    trace = chosen.adapt(subject.network, batch.to(device), [key(seed, name) for name in names]).cpu()
+    trace = chosen.adapt(subject.network, batch.to(device), [derive_seed(seed, name) for name in names]).cpu()
     labels = subject.classes or tuple(map(str, range(trace.shape[-1])))
     if len(labels) != trace.shape[-1]:
         raise UsageError(f"The model gives {trace.shape[-1]} logits, but {len(labels)} classes are named.")
@@ -84,33 +84,33 @@ class _Subject(NamedTuple):
 
 
 def _subject(
-    model: Model | nn.Module, images: Any, normalise: MeanStd | None, classes: Sequence[str] | None
+    model: Model | nn.Module, images: Any, normalize: MeanStd | None, classes: Sequence[str] | None
 ) -> _Subject:
     """Return what is known of a model of ours; wrap a module that is not."""
     if not isinstance(model, Model | nn.Module):
         raise UsageError(f"Give a model that ttaps.load returns, or a module of your own, not {type(model).__name__}.")
-    if isinstance(model, Model | Network) and normalise:
-        raise UsageError("normalise is for modules of your own: this model normalises images by itself.")
+    if isinstance(model, Model | Network) and normalize:
+        raise UsageError("normalize is for modules of your own: this model normalizes images by itself.")
     if isinstance(model, Model):
         size, known = model.network.config.image_size, tuple(classes or model.classes)
         return _Subject(model.network, size, model.objective, known)
     if isinstance(model, Network):
         return _Subject(model, model.config.image_size, classes=tuple(classes or ()))
-    return _wrapped(model, images, normalise or ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), tuple(classes or ()))
+    return _wrapped(model, images, normalize or ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), tuple(classes or ()))
 
 
-def _wrapped(module: nn.Module, images: Any, normalise: MeanStd, classes: tuple[str, ...]) -> _Subject:
-    """Put normalisation in front of somebody's classifier; its images have the size of the arrays it is given."""
+def _wrapped(module: nn.Module, images: Any, normalize: MeanStd, classes: tuple[str, ...]) -> _Subject:
+    """Put normalization in front of somebody's classifier; its images have the size of the arrays it is given."""
     shape: tuple[int, ...] = getattr(images[0] if isinstance(images, list | tuple) and images else images, "shape", ())
     height, width = (shape[-2:] if shape[-3] == 3 else shape[-3:-1]) if len(shape) >= 3 else (0, 1)
     if height != width:
         raise UsageError(
             "Give images for a module of your own as arrays (3, H, H): it does not say which size it wants."
         )
-    mean, std = map(tuple, normalise)
+    mean, std = map(tuple, normalize)
     if (len(mean), len(std)) != (3, 3) or min(std) <= 0:
-        raise UsageError(f"normalise must be three means and three positive deviations, not {normalise}.")
-    front = Normalise(mean, std)
+        raise UsageError(f"normalize must be three means and three positive deviations, not {normalize}.")
+    front = Normalize(mean, std)
     weights = [weight for weight in module.parameters() if weight.is_floating_point()]
     front = front.to(weights[0]) if weights else front
     return _Subject(nn.Sequential(front, module), int(width), classes=classes)
@@ -130,7 +130,7 @@ def to_batch(images: ImageLike | Sequence[ImageLike], size: int) -> tuple[Tensor
     if not each:
         raise UsageError("Give at least one image.")
     if any(image.is_floating_point() for image in each):
-        each = [to_unit(image) for image in each]
+        each = [to_float(image) for image in each]
     return torch.stack(each), not many
 
 

@@ -23,7 +23,7 @@ def from_dict(kind: type[T], values: Mapping[str, Any], where: str, base: T | No
     hints = {field.name: annotated[field.name] for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in values:
         if key not in hints:
-            raise UsageError(f"{where}: unknown key '{key}'{nearest(key, hints)}.")
+            raise UsageError(f"{where}: unknown key '{key}'{did_you_mean(key, hints)}.")
     changes = {
         key: _convert(hints[key], value, f"{where}: {key}", getattr(base, key, None)) for key, value in values.items()
     }
@@ -32,21 +32,21 @@ def from_dict(kind: type[T], values: Mapping[str, Any], where: str, base: T | No
     return kind(**changes)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint like `` (did you mean 'epochs'?)``, or the choices where none is near."""
     known = list(known)
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f" (did you mean '{near[0]}'?)" if near else f" (known are {', '.join(known)})"
 
 
-def at_least(settings: Any, **bounds: float) -> None:
-    """Refuse settings below their bounds, such as ``at_least(self, steps=0, copies=1)``; NaN is refused too."""
+def check_min(settings: Any, **bounds: float) -> None:
+    """Refuse settings below their bounds, such as ``check_min(self, steps=0, num_views=1)``; NaN is refused too."""
     for name, bound in bounds.items():
         if not getattr(settings, name) >= bound:
             raise UsageError(f"{name} must be at least {bound}, not {getattr(settings, name)}.")
 
 
-def rising(settings: Any, *names: str, most: float = math.inf) -> None:
+def check_range(settings: Any, *names: str, most: float = math.inf) -> None:
     """Refuse ranges that do not rise from above 0 to at most ``most``."""
     for name in names:
         low, high = getattr(settings, name)
@@ -55,7 +55,7 @@ def rising(settings: Any, *names: str, most: float = math.inf) -> None:
             raise UsageError(f"{name} must be two rising numbers above 0{end}, not {low} and {high}.")
 
 
-def chances(settings: Any, *names: str) -> None:
+def check_probability(settings: Any, *names: str) -> None:
     """Refuse what is no probability."""
     for name in names:
         if not 0 <= getattr(settings, name) <= 1:
@@ -63,7 +63,7 @@ def chances(settings: Any, *names: str) -> None:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested values by their full names: ``{"views": {"flip": 0.5}}`` is ``{"views.flip": 0.5}``."""
+    """Return nested values by their full names: ``{"views": {"flip_p": 0.5}}`` is ``{"views.flip_p": 0.5}``."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
@@ -107,7 +107,7 @@ def _convert(hint: Any, value: Any, where: str, base: Any) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
         if value not in inner:
-            raise UsageError(f"{where} is {value!r}{nearest(str(value), [str(choice) for choice in inner])}.")
+            raise UsageError(f"{where} is {value!r}{did_you_mean(str(value), [str(choice) for choice in inner])}.")
         return value
     if origin in (Union, types.UnionType):
         return None if value is None else _convert(next(i for i in inner if i is not type(None)), value, where, base)

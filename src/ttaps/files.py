@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ttaps.errors import TtapsError
-from ttaps.progress import say
+from ttaps.progress import log_info
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # some network file systems
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a scratch path beside ``path``; on success it takes ``path``'s place in one step, on failure it is removed."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -46,7 +46,7 @@ def cannot_write(path: Path, error: OSError) -> TtapsError:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a whole file atomically."""
-    with replacing(path) as scratch:
+    with atomic_write(path) as scratch:
         scratch.write_bytes(content)
 
 
@@ -55,14 +55,14 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode())
 
 
-def sweep(folder: Path) -> None:
+def remove_partials(folder: Path) -> None:
     """Remove what processes that were killed while writing have left; nobody else may be writing there."""
     for leftover in folder.glob(".*.part"):
         leftover.unlink()
 
 
 @contextmanager
-def alone(lock: Path, doing: str) -> Iterator[None]:
+def file_lock(lock: Path, doing: str) -> Iterator[None]:
     """Hold a lock that ends with the process, or say that another process is ``doing`` this already."""
     try:
         import fcntl
@@ -81,7 +81,7 @@ def alone(lock: Path, doing: str) -> Iterator[None]:
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-            say(f"This file system has no locks: make sure that no other process is {doing} ({lock.parent}).")
+            log_info(f"This file system has no locks: make sure that no other process is {doing} ({lock.parent}).")
         yield
 
 

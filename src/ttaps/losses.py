@@ -32,13 +32,13 @@ def sinkhorn_codes(
     return log_q.softmax(1)  # the last step again, so that rows sum to 1 even with no iteration at all
 
 
-def test_codes(scores: Tensor, epsilon: float = 1.0) -> Tensor:
+def soft_codes(scores: Tensor, epsilon: float = 1.0) -> Tensor:
     """Codes on the relaxed polytope, eq. (11): only the columns must sum to one, which is a softmax over prototypes."""
     return (at_least_float32(scores.detach()) / epsilon).softmax(-1)
 
 
 def hard_codes(scores: Tensor) -> Tensor:
-    """All mass on the nearest prototype: the limit of :func:`test_codes` for ε → 0."""
+    """All mass on the nearest prototype: the limit of :func:`soft_codes` for ε → 0."""
     scores = at_least_float32(scores.detach())
     return torch.zeros_like(scores).scatter(-1, scores.argmax(-1, keepdim=True), 1.0)
 

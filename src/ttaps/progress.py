@@ -46,6 +46,6 @@ def bar(console: Console = stderr, shown: bool = True) -> Bar:
     )
 
 
-def say(text: str) -> None:
+def log_info(text: str) -> None:
     """Write one line for the person watching; results go to stdout, this does not."""
     stderr.print(text, highlight=False, markup=False, soft_wrap=True)

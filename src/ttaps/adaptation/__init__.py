@@ -11,20 +11,20 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
-from ttaps.adaptation.average import Average
+from ttaps.adaptation.augment import Augment
 from ttaps.adaptation.bn import Bn
 from ttaps.adaptation.memo import Memo
 from ttaps.adaptation.mt3 import Mt3
+from ttaps.adaptation.presets import PRESETS
 from ttaps.adaptation.result import Result
-from ttaps.adaptation.settings import SETTINGS
 from ttaps.adaptation.source import Source
 from ttaps.adaptation.tent import Tent
 from ttaps.adaptation.ttaps import Ttaps
 from ttaps.adaptation.ttt import Ttt
-from ttaps.config import from_dict, nearest
+from ttaps.config import did_you_mean, from_dict
 from ttaps.errors import UsageError
 from ttaps.model import Network
-from ttaps.model.cut import adapted_names
+from ttaps.model.split_network import adapted_names
 
 
 class Method(Protocol):
@@ -38,7 +38,7 @@ class Method(Protocol):
     trained_by: ClassVar[tuple[str, ...]]
     """Training objectives that make a network for it; none named: any will do."""
 
-    def lacks(self, network: nn.Module) -> str | None:
+    def missing_requirement(self, network: nn.Module) -> str | None:
         """Return in words what the method needs and a network has not, or None."""
         ...
 
@@ -49,7 +49,7 @@ class Method(Protocol):
 
 METHODS: dict[str, type[Method]] = {
     "source": Source,
-    "average": Average,
+    "augment": Augment,
     "bn": Bn,
     "tent": Tent,
     "memo": Memo,
@@ -63,31 +63,31 @@ def make_method(name: str, settings: dict[str, Any] | None = None) -> Method:
     """Return a method by name (``ttaps``, or ``ttaps:fast`` for its settings of that name), with further settings on top."""
     method, _, named = name.partition(":")
     if method not in METHODS:
-        raise UsageError(f"Unknown method '{method}'{nearest(method, METHODS)}.")
-    known = SETTINGS.get(method, {})
+        raise UsageError(f"Unknown method '{method}'{did_you_mean(method, METHODS)}.")
+    known = PRESETS.get(method, {})
     if named and named not in known:
-        raise UsageError(f"Method '{method}' has no settings called '{named}'{nearest(named, known)}.")
+        raise UsageError(f"Method '{method}' has no settings called '{named}'{did_you_mean(named, known)}.")
     base = from_dict(METHODS[method], known.get(named, {}), where=method)
     return from_dict(METHODS[method], settings or {}, where=method, base=base)
 
 
-def lacks(method: Method, network: nn.Module, objective: str = "") -> str | None:
+def missing_requirement(method: Method, network: nn.Module, objective: str = "") -> str | None:
     """Return in words what a method needs and a network, trained by ``objective`` where that is known, has not; or None."""
     if objective and method.trained_by and objective not in method.trained_by:
         return f"training by {' or '.join(method.trained_by)} (this model's is {objective})"
-    return method.lacks(network)
+    return method.missing_requirement(network)
 
 
-def serves(network: nn.Module, objective: str = "") -> list[str]:
+def supported_methods(network: nn.Module, objective: str = "") -> list[str]:
     """Return the names of the methods that can adapt a network."""
-    return [name for name, kind in METHODS.items() if lacks(kind(), network, objective) is None]
+    return [name for name, kind in METHODS.items() if missing_requirement(kind(), network, objective) is None]
 
 
-def check(method: Method, network: nn.Module, objective: str = "") -> None:
+def ensure_supported(method: Method, network: nn.Module, objective: str = "") -> None:
     """Refuse a method that a network cannot serve, in one line that says what is missing and what can be had."""
-    missing = lacks(method, network, objective)
+    missing = missing_requirement(method, network, objective)
     if missing:
-        known = ", ".join(serves(network, objective))
+        known = ", ".join(supported_methods(network, objective))
         raise UsageError(f"Method '{method.name}' needs {missing}; this model can serve {known}.")
     if isinstance(method, Ttaps) and isinstance(network, Network):
         adapted_names(network, method.adapt_params)  # refuses a scope that this network has not
@@ -105,7 +105,7 @@ def protocol(method: Method) -> str:
 __all__ = [
     "EPISODIC",
     "METHODS",
-    "Average",
+    "Augment",
     "Bn",
     "Memo",
     "Method",
@@ -116,8 +116,8 @@ __all__ = [
     "Ttaps",
     "Ttt",
     "check",
-    "lacks",
     "make_method",
+    "missing_requirement",
     "protocol",
     "serves",
 ]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ttaps.adaptation.engine import each_image
 from ttaps.adaptation.source import Source
-from ttaps.config import at_least
-from ttaps.model.functional import BATCH_NORMS, kinds_of_norm, still
+from ttaps.config import check_min
+from ttaps.model.functional import BATCH_NORMS, frozen_copy, kinds_of_norm
 from ttaps.model.statistics import use_batch_statistics
 
 
@@ -29,9 +29,9 @@ class Bn:
     """N, how many images the statistics of training count for; 0 takes the image's alone."""
 
     def __post_init__(self) -> None:
-        at_least(self, source_weight=0)
+        check_min(self, source_weight=0)
 
-    def lacks(self, network: nn.Module) -> str | None:
+    def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network has not: BatchNorm layers that know the statistics of training."""
         layers = [layer for layer in network.modules() if isinstance(layer, BATCH_NORMS)]
         if any(layer.running_mean is not None for layer in layers):
@@ -40,7 +40,7 @@ class Bn:
 
     def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
         """Return class probabilities with the source's and with mixed statistics, shape (N, 2, classes)."""
-        mixed = still(network)
+        mixed = frozen_copy(network)
         use_batch_statistics(mixed, self.source_weight)
         before = Source().adapt(network, images, keys)
         after = each_image(lambda i: mixed(images[i : i + 1]).softmax(-1), len(images))  # one by one: n = 1

@@ -11,19 +11,19 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from ttaps.adaptation.rules import Rule, Weights, plain
+from ttaps.adaptation.optimizers import UpdateRule, Weights, sgd
 
 
 @dataclass
-class Memory:
+class CarriedState:
     """What an image leaves to the next one where a method is told to keep it; empty before the first image."""
 
     weights: Weights | None = None
-    rule: Rule | None = None
+    rule: UpdateRule | None = None
 
 
-def descend(
-    loss: Callable[[Weights, int], Tensor], weights: Weights, steps: int, lr: float, rule: Rule = plain
+def gradient_steps(
+    loss: Callable[[Weights, int], Tensor], weights: Weights, steps: int, lr: float, rule: UpdateRule = sgd
 ) -> Iterator[Weights]:
     """Yield the weights after every step of θ ← θ - α∇θ L, starting from ``weights``, which stay as they are.
 
@@ -39,52 +39,52 @@ def descend(
         yield weights
 
 
-def follow(
+def run_steps(
     before: Tensor,
     predict: Callable[[Weights], Tensor],
     loss: Callable[[Weights, int], Tensor],
     source: Weights,
     steps: int,
     lr: float,
-    memory: Memory,
+    memory: CarriedState,
 ) -> Tensor:
     """Stack ``before`` and the prediction after every step. Steps start where the memory ends, or at the source; it ends where they do."""
     trace = [before]
-    for weights in descend(loss, memory.weights or source, steps, lr, memory.rule or plain):
+    for weights in gradient_steps(loss, memory.weights or source, steps, lr, memory.rule or sgd):
         memory.weights = weights
         with torch.no_grad():
             trace.append(predict(weights))
     return torch.stack(trace)
 
 
-def each_image(function: Callable[[int], Tensor], count: int, in_turn: bool = False) -> Tensor:
+def each_image(function: Callable[[int], Tensor], count: int, sequential: bool = False) -> Tensor:
     """Stack ``function(index)`` over images, which run as :func:`side_by_side` runs them."""
-    return torch.stack(side_by_side(function, count, in_turn))
+    return torch.stack(side_by_side(function, count, sequential))
 
 
 def one_by_one(
-    adapt_one: Callable[[Tensor, int, Memory], Tensor],
+    adapt_one: Callable[[Tensor, int, CarriedState], Tensor],
     images: Tensor,
     keys: Sequence[int],
-    memory: Memory | None,
-    in_turn: bool,
+    memory: CarriedState | None,
+    sequential: bool,
 ) -> Tensor:
-    """Stack ``adapt_one(image, key, memory)`` over images; the memory is shared where they run ``in_turn``, else empty for each."""
-    kept = memory or Memory()
+    """Stack ``adapt_one(image, key, memory)`` over images; the memory is shared where they run ``sequential``, else empty for each."""
+    kept = memory or CarriedState()
     return each_image(
-        lambda i: adapt_one(images[i : i + 1], keys[i], kept if in_turn else Memory()), len(images), in_turn
+        lambda i: adapt_one(images[i : i + 1], keys[i], kept if sequential else CarriedState()), len(images), sequential
     )
 
 
-def side_by_side(function: Callable[[int], Tensor], count: int, in_turn: bool = False) -> list[Tensor]:
+def side_by_side(function: Callable[[int], Tensor], count: int, sequential: bool = False) -> list[Tensor]:
     """Return ``function(index)`` of images, or batches, on a CPU.
 
     They run side by side with one thread each: no thread ever waits for another, and an image's numbers do not depend on how
     many threads there are. Waiting is what makes two threads on one image many times slower on a busy machine (docs/log.md).
-    ``in_turn`` runs them one after the other, for methods that keep something from image to image.
+    ``sequential`` runs them one after the other, for methods that keep something from image to image.
     """
     with _one_thread_each() as threads:
-        workers = 1 if in_turn else min(count, threads)
+        workers = 1 if sequential else min(count, threads)
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(function, range(count)))
 

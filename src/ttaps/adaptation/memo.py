@@ -9,12 +9,12 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from ttaps.adaptation.engine import Memory, follow, one_by_one
-from ttaps.adaptation.rules import Weights
-from ttaps.config import at_least
-from ttaps.keys import generator
+from ttaps.adaptation.engine import CarriedState, one_by_one, run_steps
+from ttaps.adaptation.optimizers import Weights
+from ttaps.config import check_min
 from ttaps.losses import marginal_entropy
 from ttaps.model.functional import Functional
+from ttaps.rng import generator
 from ttaps.views.augmix import AugmixViews
 
 
@@ -39,23 +39,25 @@ class Memo:
     """How a view is made."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=0, lr=0, num_views=1)
+        check_min(self, steps=0, lr=0, num_views=1)
 
     @property
     def protocol(self) -> str:
         """Say what an image's result depends on besides the image."""
         return "online" if self.online else "episodic"
 
-    def lacks(self, network: nn.Module) -> str | None:
+    def missing_requirement(self, network: nn.Module) -> str | None:
         """Return None, unless there is nothing to adapt."""
         return None if any(True for _ in network.parameters()) else "weights"
 
-    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
+    def adapt(
+        self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: CarriedState | None = None
+    ) -> Tensor:
         """Return class probabilities before and after every step, shape (N, steps + 1, classes)."""
         return one_by_one(partial(self.adapt_one, network), images, keys, memory, self.online)
 
-    def adapt_one(self, network: nn.Module, image: Tensor, key: int, memory: Memory) -> Tensor:
-        """Minimise the marginal entropy over the views, then predict the image as it is."""
+    def adapt_one(self, network: nn.Module, image: Tensor, key: int, memory: CarriedState) -> Tensor:
+        """Minimize the marginal entropy over the views, then predict the image as it is."""
         classifier = Functional(network)
 
         def loss(weights: Weights, step: int) -> Tensor:
@@ -65,7 +67,7 @@ class Memo:
             return classifier(image, weights)[0].softmax(-1)
 
         source = classifier.weights()
-        return follow(predict(source), predict, loss, source, self.steps, self.lr, memory)
+        return run_steps(predict(source), predict, loss, source, self.steps, self.lr, memory)
 
     def draw(self, image: Tensor, key: int, step: int) -> Tensor:
         """Return the views of an image (1, 3, H, W) at a step."""

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ttaps import losses
-from ttaps.adaptation.engine import Memory, follow, one_by_one
-from ttaps.adaptation.rules import Weights
-from ttaps.config import at_least
-from ttaps.keys import generator
+from ttaps.adaptation.engine import CarriedState, one_by_one, run_steps
+from ttaps.adaptation.optimizers import Weights
+from ttaps.config import check_min
 from ttaps.model import Network, as_network
-from ttaps.model.functional import still
+from ttaps.model.functional import frozen_copy
+from ttaps.rng import generator
 from ttaps.views import MT3_VIEWS, SwavViews
 
 
@@ -42,25 +42,27 @@ class Mt3:
     """How a view is made."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=0, lr=0, num_pairs=1)
+        check_min(self, steps=0, lr=0, num_pairs=1)
 
     @property
     def protocol(self) -> str:
         """Say what an image's result depends on besides the image."""
         return "online" if self.online else "episodic"
 
-    def lacks(self, network: nn.Module) -> str | None:
+    def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network has not: a predictor."""
         has = isinstance(network, Network) and "predictor" in network.heads
         return None if has else "a predictor (train with objective mt3)"
 
-    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
+    def adapt(
+        self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: CarriedState | None = None
+    ) -> Tensor:
         """Return class probabilities before and after every step, shape (N, steps + 1, classes)."""
         return one_by_one(partial(self.adapt_one, as_network(network)), images, keys, memory, self.online)
 
-    def adapt_one(self, network: Network, image: Tensor, key: int, memory: Memory) -> Tensor:
+    def adapt_one(self, network: Network, image: Tensor, key: int, memory: CarriedState) -> Tensor:
         """Step down the BYOL loss, then predict the image as it is."""
-        byol = still(network.byol())
+        byol = frozen_copy(network.byol())
         views = self.draw(image, key)
 
         def loss(weights: Weights, step: int) -> Tensor:
@@ -74,7 +76,7 @@ class Mt3:
             return logits[0].softmax(-1)
 
         source: Weights = dict(byol.named_parameters())
-        return follow(predict(source), predict, loss, source, self.steps, self.lr, memory)
+        return run_steps(predict(source), predict, loss, source, self.steps, self.lr, memory)
 
     def draw(self, image: Tensor, key: int) -> Tensor:
         """Return the views of an image (1, 3, H, W): one of every copy, then another of every copy."""

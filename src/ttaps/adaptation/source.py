@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ttaps.adaptation.engine import each_image
-from ttaps.model import evaluating
+from ttaps.model import eval_mode
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Source:
     adapts: ClassVar[str] = "nothing"
     trained_by: ClassVar[tuple[str, ...]] = ()
 
-    def lacks(self, network: nn.Module) -> str | None:
+    def missing_requirement(self, network: nn.Module) -> str | None:
         """Return None: any classifier will do."""
         return None
 
@@ -34,7 +34,7 @@ class Source:
             logits: Tensor = network(some)
             return logits.softmax(-1)
 
-        with evaluating(network):
+        with eval_mode(network):
             if images.device.type != "cpu":
                 return predict(images)[:, None]
             return each_image(

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ttaps.adaptation.engine import Memory, follow, side_by_side
-from ttaps.adaptation.rules import Adam, Weights, plain
-from ttaps.config import at_least
+from ttaps.adaptation.engine import CarriedState, run_steps, side_by_side
+from ttaps.adaptation.optimizers import Adam, Weights, sgd
+from ttaps.config import check_min
 from ttaps.losses import prediction_entropy
 from ttaps.model.functional import Functional, kinds_of_norm, norm_weights
 from ttaps.model.statistics import use_batch_statistics
@@ -19,7 +19,7 @@ from ttaps.model.statistics import use_batch_statistics
 
 @dataclass(frozen=True)
 class Tent:
-    """The authors' optimiser, step size and number of steps; model and optimiser are fresh for every image, or every batch."""
+    """The authors' optimizer, step size and number of steps; model and optimizer are fresh for every image, or every batch."""
 
     name: ClassVar[str] = "tent"
     paper: ClassVar[str] = "Wang et al. 2021"
@@ -35,10 +35,10 @@ class Tent:
     batch_size: int = 1
     """Images adapted together; with more than one, an image's result depends on the others of its batch (the authors take 200)."""
     online: bool = False
-    """Keep weights and optimiser from image to image, as the authors do: results depend on the order."""
+    """Keep weights and optimizer from image to image, as the authors do: results depend on the order."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=0, lr=0, batch_size=1)
+        check_min(self, steps=0, lr=0, batch_size=1)
 
     @property
     def protocol(self) -> str:
@@ -46,27 +46,29 @@ class Tent:
         together = f"batches of {self.batch_size}" if self.batch_size > 1 else ""
         return ", ".join(filter(None, ("online" if self.online else "", together))) or "episodic"
 
-    def lacks(self, network: nn.Module) -> str | None:
+    def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network has not: norm layers with weights."""
         if norm_weights(network):
             return None
         return f"norm layers with scale and shift (this network's norm layers: {kinds_of_norm(network)})"
 
-    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
+    def adapt(
+        self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: CarriedState | None = None
+    ) -> Tensor:
         """Return class probabilities before and after every step, shape (N, steps + 1, classes)."""
-        batches, kept = images.split(self.batch_size), memory or Memory()
+        batches, kept = images.split(self.batch_size), memory or CarriedState()
 
         def one(index: int) -> Tensor:
-            return self.adapt_batch(network, batches[index], kept if self.online else Memory())
+            return self.adapt_batch(network, batches[index], kept if self.online else CarriedState())
 
         return torch.cat(side_by_side(one, len(batches), self.online))
 
-    def adapt_batch(self, network: nn.Module, images: Tensor, memory: Memory) -> Tensor:
+    def adapt_batch(self, network: nn.Module, images: Tensor, memory: CarriedState) -> Tensor:
         """Adapt to images together; BatchNorm takes its statistics from them, as the authors' does, before the first step too."""
         classifier = Functional(network, norm_weights(network))
         before = classifier(images, {}).softmax(-1)
         use_batch_statistics(classifier.copy)
-        memory.rule = memory.rule or (Adam() if self.optimizer == "adam" else plain)
+        memory.rule = memory.rule or (Adam() if self.optimizer == "adam" else sgd)
 
         def loss(weights: Weights, step: int) -> Tensor:
             return prediction_entropy(classifier(images, weights))
@@ -74,5 +76,5 @@ class Tent:
         def predict(weights: Weights) -> Tensor:
             return classifier(images, weights).softmax(-1)
 
-        trace = follow(before, predict, loss, classifier.weights(), self.steps, self.lr, memory)
+        trace = run_steps(before, predict, loss, classifier.weights(), self.steps, self.lr, memory)
         return trace.transpose(0, 1)

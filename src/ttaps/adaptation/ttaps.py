@@ -13,18 +13,18 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from ttaps import losses
-from ttaps.adaptation.engine import Memory, descend, in_chunks, one_by_one
-from ttaps.adaptation.rules import Momentum, Weights
-from ttaps.config import at_least
+from ttaps.adaptation.engine import CarriedState, gradient_steps, in_chunks, one_by_one
+from ttaps.adaptation.optimizers import Momentum, Weights
+from ttaps.config import check_min
 from ttaps.errors import UsageError
-from ttaps.keys import generator
-from ttaps.model import Cut, Network, ResNet, as_network, evaluating
+from ttaps.model import Network, ResNet, SplitNetwork, as_network, eval_mode
+from ttaps.rng import generator
 from ttaps.views import SwavViews
 
 CHUNK = 16  # views at a time through the frozen part: 1.2 times faster than 64, which leaves the cache (docs/log.md)
 TOGETHER = 16  # images at a time where they are adapted together, to bound the memory; run on a CPU only so far
 CODES: dict[str, Callable[[Tensor, float], Tensor]] = {
-    "soft": losses.test_codes,
+    "soft": losses.soft_codes,
     "sinkhorn": losses.sinkhorn_codes,
     "hard": lambda scores, epsilon: losses.hard_codes(scores),
 }
@@ -75,9 +75,21 @@ class Ttaps:
     """The set of transformations 𝒯."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=0, num_pairs=1, lr=0, momentum=0, weight_decay=0, view_pool=0, confidence_threshold=0, patience=0)
+        check_min(
+            self,
+            steps=0,
+            num_pairs=1,
+            lr=0,
+            momentum=0,
+            weight_decay=0,
+            view_pool=0,
+            confidence_threshold=0,
+            patience=0,
+        )
         if self.view_pool and self.view_pool < 2 * self.num_pairs:
-            raise UsageError(f"pool must be 0 or at least twice the copies ({2 * self.num_pairs}), not {self.view_pool}.")
+            raise UsageError(
+                f"view_pool must be 0 or at least twice num_pairs ({2 * self.num_pairs}), not {self.view_pool}."
+            )
         for name in ("tau", "epsilon"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)}.")
@@ -87,25 +99,27 @@ class Ttaps:
         """Say what an image's result depends on besides the image."""
         return "online" if self.online else "momentum leak" if self.keep_momentum else "episodic"
 
-    def lacks(self, network: nn.Module) -> str | None:
+    def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network has not: prototypes."""
         return None if isinstance(network, Network) else "prototypes"
 
-    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
+    def adapt(
+        self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: CarriedState | None = None
+    ) -> Tensor:
         """Return class probabilities before and after every step, shape (N, steps + 1, classes).
 
         An image's row is a function of the network, the image and its key only, unless told to be ``online`` or to ``leak``. The
         network is not changed.
         """
-        ours, in_turn = as_network(network), self.protocol != "episodic"
-        with evaluating(ours):
-            if in_turn or not goes_together(ours, images.device):
-                return one_by_one(partial(self.adapt_one, ours), images, keys, memory, in_turn)
-            return self.adapt_unsure(ours, images, keys)
+        ours, sequential = as_network(network), self.protocol != "episodic"
+        with eval_mode(ours):
+            if sequential or not can_batch(ours, images.device):
+                return one_by_one(partial(self.adapt_one, ours), images, keys, memory, sequential)
+            return self.adapt_low_confidence(ours, images, keys)
 
-    def adapt_one(self, network: Network, image: Tensor, key: int, memory: Memory) -> Tensor:
+    def adapt_one(self, network: Network, image: Tensor, key: int, memory: CarriedState) -> Tensor:
         """Algorithm 1. Views do not depend on the weights, so they go through the frozen part all at once."""
-        cut = Cut(network, self.adapt_params)
+        cut = SplitNetwork(network, self.adapt_params)
         plain = cut.frozen(image)
 
         @torch.no_grad()
@@ -125,7 +139,7 @@ class Ttaps:
 
             start = memory.weights or cut.weights()
             memory.rule = memory.rule or Momentum(self.momentum, self.weight_decay)
-            for weights in descend(loss, start, self.steps, self.lr, memory.rule):
+            for weights in gradient_steps(loss, start, self.steps, self.lr, memory.rule):
                 trace.append(predict(weights))
                 memory.weights = weights if self.online else None
                 if self.stops(trace):
@@ -133,22 +147,22 @@ class Ttaps:
         return torch.stack(trace + trace[-1:] * (self.steps + 1 - len(trace)))
 
     @torch.no_grad()
-    def adapt_unsure(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
+    def adapt_low_confidence(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
         """Adapt in groups to the images that the source model is not sure of."""
         source = in_chunks(network, images, 64 * CHUNK).softmax(-1)
         traces = source[:, None].repeat(1, self.steps + 1, 1)
         unsure = [i for i in range(len(images)) if not self.stops([source[i]])]
         for first in range(0, len(unsure), TOGETHER):
             group = unsure[first : first + TOGETHER]
-            traces[group] = self.adapt_together(network, images[group], [keys[i] for i in group])
+            traces[group] = self.adapt_batched(network, images[group], [keys[i] for i in group])
         return traces
 
-    def adapt_together(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
+    def adapt_batched(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
         """Adapt several images in one go, each with weights of its own: for devices that want large batches.
 
         The losses of different images share no weights, so the gradient of their sum is each image's own gradient.
         """
-        cut, count = Cut(network, self.adapt_params), len(images)
+        cut, count = SplitNetwork(network, self.adapt_params), len(images)
         plain = cut.frozen(images)
         drawn = torch.cat([self.draw(images[i : i + 1], key) for i, key in enumerate(keys)])
         features = in_chunks(cut.frozen, drawn, 64 * CHUNK)
@@ -168,9 +182,9 @@ class Ttaps:
             return probabilities
 
         source = {name: weight.expand(count, *weight.shape) for name, weight in cut.weights().items()}
-        steps = descend(loss, source, self.steps, self.lr, Momentum(self.momentum, self.weight_decay))
+        steps = gradient_steps(loss, source, self.steps, self.lr, Momentum(self.momentum, self.weight_decay))
         traces = torch.stack([predict(weights) for weights in (source, *steps)], dim=1)
-        return torch.stack([self.held(trace) for trace in traces])
+        return torch.stack([self.truncate_at_stop(trace) for trace in traces])
 
     def stops(self, trace: Sequence[Tensor]) -> bool:
         """Tell whether an image with this trace takes no further step."""
@@ -178,7 +192,7 @@ class Ttaps:
             return self.confidence_threshold < 1 and bool(trace[0].max() >= self.confidence_threshold)
         return bool(self.patience) and settled(trace, self.patience)
 
-    def held(self, trace: Tensor) -> Tensor:
+    def truncate_at_stop(self, trace: Tensor) -> Tensor:
         """Return a trace of all steps as it would be had the image stopped where it should."""
         stop = next((step for step in range(len(trace)) if self.stops(list(trace[: step + 1]))), len(trace) - 1)
         return torch.cat([trace[:stop], trace[stop : stop + 1].expand(len(trace) - stop, -1)])
@@ -207,7 +221,7 @@ class Ttaps:
         return both / 2 if self.swap_reduction == "mean" else both
 
 
-def goes_together(network: Network, device: torch.device) -> bool:
+def can_batch(network: Network, device: torch.device) -> bool:
     """Tell whether images are adapted in one go: not on a CPU, nor through other backbones, where ``vmap`` may fail (fused attention)."""
     return device.type != "cpu" and isinstance(network.backbone, ResNet)
 

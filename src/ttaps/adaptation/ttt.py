@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttaps.adaptation.engine import Memory, follow, one_by_one
-from ttaps.adaptation.rules import Weights
-from ttaps.config import at_least
-from ttaps.keys import generator
+from ttaps.adaptation.engine import CarriedState, one_by_one, run_steps
+from ttaps.adaptation.optimizers import Weights
+from ttaps.config import check_min
 from ttaps.model import Network, as_network
 from ttaps.model.functional import Functional
+from ttaps.rng import generator
 from ttaps.views import ShiftViews, quarter_turns
 
 
@@ -43,23 +43,25 @@ class Ttt:
     """How a view is made, before it is turned."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=0, lr=0, num_views=1, confidence_threshold=0)
+        check_min(self, steps=0, lr=0, num_views=1, confidence_threshold=0)
 
     @property
     def protocol(self) -> str:
         """Say what an image's result depends on besides the image."""
         return "online" if self.online else "episodic"
 
-    def lacks(self, network: nn.Module) -> str | None:
+    def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network has not: a rotation head."""
         has = isinstance(network, Network) and "rotation" in network.heads
         return None if has else "a rotation head (train with objective ttt)"
 
-    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
+    def adapt(
+        self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: CarriedState | None = None
+    ) -> Tensor:
         """Return class probabilities before and after every step, shape (N, steps + 1, classes)."""
         return one_by_one(partial(self.adapt_one, as_network(network)), images, keys, memory, self.online)
 
-    def adapt_one(self, network: Network, image: Tensor, key: int, memory: Memory) -> Tensor:
+    def adapt_one(self, network: Network, image: Tensor, key: int, memory: CarriedState) -> Tensor:
         """Step down the rotation loss; predict with the adapted stages and the rest of the network as it was."""
         shared, rest = network.split("backbone.stage3")
         turner = Functional(nn.Sequential(shared, network.heads["rotation"]))
@@ -77,10 +79,13 @@ class Ttt:
 
         source = turner.weights()
         before = predict(source)
-        if self.confidence_threshold < 1 and turner(image, memory.weights or source)[0].softmax(-1)[0] >= self.confidence_threshold:
+        if (
+            self.confidence_threshold < 1
+            and turner(image, memory.weights or source)[0].softmax(-1)[0] >= self.confidence_threshold
+        ):
             after = predict(memory.weights or source)  # online, a sure image is still seen with the weights kept so far
             return torch.cat([before[None], after.expand(self.steps, -1)])
-        return follow(before, predict, loss, source, self.steps, self.lr, memory)
+        return run_steps(before, predict, loss, source, self.steps, self.lr, memory)
 
     def draw(self, image: Tensor, key: int, step: int) -> tuple[Tensor, Tensor]:
         """Return the turned views of an image (1, 3, H, W) at a step, and by how many quarters each was turned."""

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ttaps.adaptation import METHODS, Method, Source
 from ttaps.bench.measure import interleaved
-from ttaps.keys import key
 from ttaps.model import ModelConfig, Network
+from ttaps.rng import derive_seed
 
 SOURCES = 8  # images of the prediction that all is compared with, which is short
 
@@ -47,6 +47,6 @@ def cost(network: Network, method: Method, images: Tensor, rounds: int) -> float
 def fitting(method: Method, config: ModelConfig) -> Network:
     """Return an untrained network that has what a method needs."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(key("costs"))
+        torch.manual_seed(derive_seed("costs"))
         network = Network(replace(config, heads=("rotation", "predictor")))
-        return Network(replace(config, norm="batch")) if method.lacks(network) else network
+        return Network(replace(config, norm="batch")) if method.missing_requirement(network) else network

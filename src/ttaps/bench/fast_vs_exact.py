@@ -18,7 +18,7 @@ from ttaps.errors import TtapsError
 from ttaps.evaluate import Experiment, Store, compare, to_json
 from ttaps.evaluate.settings import settings_name
 from ttaps.files import write_text
-from ttaps.model.known import known_models
+from ttaps.model.registry import known_models
 
 FILE = "fast_vs_exact.json"
 EXACT, FAST = "", "fast"  # names of settings: exact mode is the method's own

@@ -7,16 +7,16 @@ from torch import Tensor
 
 from ttaps.adaptation import Ttaps
 from ttaps.bench.pillow import pillow_views
-from ttaps.keys import generator
 from ttaps.model import Network
-from ttaps.model.cut import adapted_names
+from ttaps.model.split_network import adapted_names
+from ttaps.rng import generator
 
 
 def naive(network: Network, image: Tensor, method: Ttaps, key: int) -> Tensor:
     """Each view by Pillow, the whole network forward and backward at every step, gradients outside the scope dropped, weights reloaded."""
     saved = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     scope = set(adapted_names(network, method.adapt_params))
-    optimiser = torch.optim.SGD(
+    optimizer = torch.optim.SGD(
         (w for n, w in network.named_parameters() if n in scope), method.lr, 0.9, weight_decay=1e-5
     )
     draw = generator(key, "naive")
@@ -25,7 +25,7 @@ def naive(network: Network, image: Tensor, method: Ttaps, key: int) -> Tensor:
         loss = method.loss(network.scores(network.project(views)))
         network.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     with torch.no_grad():
         probabilities: Tensor = network(image)[0].softmax(-1)
     network.load_state_dict(saved)

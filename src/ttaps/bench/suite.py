@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from ttaps.adaptation import Source, Ttaps, make_method
-from ttaps.adaptation.engine import descend
+from ttaps.adaptation.engine import gradient_steps
 from ttaps.api import load
 from ttaps.bench.measure import Rounds, interleaved, multiply, operations, peak_memory
 from ttaps.bench.naive import naive
 from ttaps.bench.pillow import pillow_views
 from ttaps.data.sample import SAMPLE_CORRUPTIONS, read_sample, read_sample_train
-from ttaps.keys import generator
-from ttaps.model import Cut, Network
+from ttaps.model import Network, SplitNetwork
+from ttaps.rng import generator
 from ttaps.training.config import TrainConfig
 from ttaps.training.loop import Run
 from ttaps.training.split import Split
@@ -93,7 +93,9 @@ class Suite:
     def _left_alone(self) -> float:
         """Return the share of the timed images that fast mode was sure of and did not adapt to."""
         count = FAST_EACH * self.threads
-        sure = Source().adapt(self.network, self.images[:count], range(count)).amax(-1) >= self.fast.confidence_threshold
+        sure = (
+            Source().adapt(self.network, self.images[:count], range(count)).amax(-1) >= self.fast.confidence_threshold
+        )
         return float(sure.float().mean())
 
 
@@ -102,13 +104,15 @@ def exact_operations(network: Network, method: Ttaps, image: Tensor) -> int:
 
     The frozen part once over all views, every step on the adapted part, and the image's prediction before and after every step.
     """
-    cut = Cut(network, method.adapt_params)
+    cut = SplitNetwork(network, method.adapt_params)
     views = method.draw(image, 0)[: 2 * method.num_pairs]
     features, plain, weights = cut.frozen(views), cut.frozen(image), cut.weights()
     frozen, first = operations(lambda: cut.frozen(views)), operations(lambda: cut.frozen(image))
     predict = operations(lambda: network.classifier(cut.adapted(plain, weights)))
     step = operations(
-        lambda: list(descend(lambda w, _: method.loss(network.scores(cut.adapted(features, w))), weights, 1, 0.1))
+        lambda: list(
+            gradient_steps(lambda w, _: method.loss(network.scores(cut.adapted(features, w))), weights, 1, 0.1)
+        )
     )
     return first + predict + method.steps * (frozen + step + predict)
 

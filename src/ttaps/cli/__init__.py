@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from ttaps import __version__
-from ttaps.config import nearest
+from ttaps.config import did_you_mean
 from ttaps.errors import TtapsError
 
 COMMANDS = {
@@ -37,7 +37,7 @@ REMEDIES = {
 }
 NO_MEMORY = ("out of memory", "can't allocate memory")  # what torch says on a GPU, and on a CPU
 LESS_MEMORY = (
-    "Use a smaller --batch or network to train; fewer --copies, and a smaller --pool, to adapt; fewer --threads."
+    "Use a smaller --batch or network to train; fewer --copies, and a smaller --view-pool, to adapt; fewer --threads."
 )
 
 
@@ -76,7 +76,7 @@ def usage() -> str:
 def guarded(command: str, arguments: Sequence[str]) -> int:
     """Run one command; what the user can act on is told in a line or two."""
     if command not in COMMANDS:
-        print(f"ttaps: unknown command '{command}'{nearest(command, COMMANDS)}.", file=sys.stderr)
+        print(f"ttaps: unknown command '{command}'{did_you_mean(command, COMMANDS)}.", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text

@@ -11,17 +11,17 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from ttaps.adaptation import EPISODIC, Average, Memo, Method, Mt3, Result, Ttaps, Ttt, check, protocol
-from ttaps.adaptation.choice import written_method
+from ttaps.adaptation import EPISODIC, Augment, Memo, Method, Mt3, Result, Ttaps, Ttt, ensure_supported, protocol
+from ttaps.adaptation.spec import parse_method
 from ttaps.api import adapt, content_key, load
 from ttaps.cli.options import NO_PREFIX, ModelName, make_room, parse, peek, pick_device, print_json, use_threads
 from ttaps.data import read_image
 from ttaps.errors import DataError, UsageError
-from ttaps.keys import key
 from ttaps.model.checkpoint import Model
-from ttaps.progress import bar, say
+from ttaps.progress import bar, log_info
 from ttaps.report.pictures import adaptation_figure
 from ttaps.report.style import check_figure
+from ttaps.rng import derive_seed
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Adapt:
 def run(arguments: list[str]) -> None:
     """Adapt to every picture, one at a time."""
     name = peek(arguments, "--method")
-    method = written_method(name or Adapt.method)
+    method = parse_method(name or Adapt.method)
     # The options of the command are its own and its method's, so that --help shows both with their defaults.
     settings = ("settings", Annotated[type(method), NO_PREFIX], field(default=method))
     kind: Any = make_dataclass("Adapt", [settings], bases=(Adapt,), frozen=True)
@@ -65,7 +65,7 @@ def run(arguments: list[str]) -> None:
     use_threads(options.threads)
     model = load(options.model)
     model.network.to(pick_device(options.device))
-    check(options.settings, model.network, model.objective)
+    ensure_supported(options.settings, model.network, model.objective)
     read, complaints = _read_all(options.images, model.network.config.image_size)
     paths, pictures = [path for path, _ in read], [picture for _, picture in read]
     results = _adapt_all(model, pictures, options.settings, options.seed)
@@ -73,7 +73,7 @@ def run(arguments: list[str]) -> None:
     if options.figure:
         views = [_some_views(options.settings, picture, options.seed) for picture in pictures]
         adaptation_figure(options.figure, [path.name for path in paths], pictures, views, results)
-        say(f"Wrote {options.figure}.")
+        log_info(f"Wrote {options.figure}.")
     if complaints:
         raise DataError("\n".join(map(str, complaints)))
 
@@ -89,7 +89,7 @@ def _read_all(paths: Sequence[Path], size: int) -> tuple[list[tuple[Path, torch.
             complaints.append(error)
             continue
         if note:
-            say(f"{path}: {note}.")
+            log_info(f"{path}: {note}.")
         pictures.append((path, torch.from_numpy(pixels)))
     if not pictures:
         raise DataError("\n".join(map(str, complaints)))
@@ -115,12 +115,12 @@ def batched(items: list[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]
 
 def _some_views(method: Method, picture: torch.Tensor, seed: int) -> torch.Tensor:
     """Return the first views of a picture that the method saw; none where it makes none."""
-    own = key(seed, content_key(picture))
+    own = derive_seed(seed, content_key(picture))
     if isinstance(method, Memo) and method.steps:
         return method.draw(picture[None], own, 0)[:8]
     if isinstance(method, Ttt) and method.steps:
         return method.draw(picture[None], own, 0)[0][:8]
-    if isinstance(method, Average) or (isinstance(method, Ttaps | Mt3) and method.steps):
+    if isinstance(method, Augment) or (isinstance(method, Ttaps | Mt3) and method.steps):
         return method.draw(picture[None], own)[:8]
     return picture[None][:0]
 

@@ -13,7 +13,7 @@ from ttaps.api import load
 from ttaps.cli.evaluate import accuracy_table, settings_line
 from ttaps.cli.options import make_room, parse, pick_device, print_json, use_threads
 from ttaps.errors import UsageError
-from ttaps.evaluate import Benchmark, Row, Store, Summary, evaluate, open_benchmark, summarise, to_json
+from ttaps.evaluate import Benchmark, Row, Store, Summary, evaluate, open_benchmark, summarize, to_json
 from ttaps.model.checkpoint import Model
 from ttaps.report.pictures import Tile, demo_figure
 from ttaps.report.style import check_figure
@@ -71,7 +71,7 @@ def measure(model: Model, data: Benchmark, images: int) -> tuple[Summary, list[R
     with tempfile.TemporaryDirectory() as scratch:
         (number,) = evaluate(model, data, [make_method(METHOD)], folder=Path(scratch), limit=images)
         with Store(Path(scratch), write=False) as store:
-            return summarise(store, number), list(store.rows(number))
+            return summarize(store, number), list(store.rows(number))
 
 
 def introduction(model: Model) -> str:
@@ -89,7 +89,7 @@ def verdict(summary: Summary) -> str:
     change = summary.average.difference
     if not change.fixed and not change.broken:
         return f"Adaptation put none of {summary.average.n} labels right, and none wrong."
-    sure = "more than chance explains" if change.certain else "no more than chance explains"
+    sure = "more than chance explains" if change.significant else "no more than chance explains"
     return f"Adaptation put {change.fixed} of {summary.average.n} labels right and {change.broken} wrong: {sure} (p = {change.p:.2g})."
 
 

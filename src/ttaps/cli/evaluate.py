@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ttaps.adaptation import EPISODIC, check
-from ttaps.adaptation.choice import chosen_methods
+from ttaps.adaptation import EPISODIC, ensure_supported
+from ttaps.adaptation.spec import chosen_methods
 from ttaps.api import load
 from ttaps.cli.options import ModelName, listed, parse, pick_device, print_json, table, use_threads
 from ttaps.data.sets import NAMES
+from ttaps.distributed import init_distributed
 from ttaps.errors import UsageError
 from ttaps.evaluate import (
     Experiment,
@@ -26,17 +27,16 @@ from ttaps.evaluate import (
     evaluate,
     open_benchmark,
     over_seeds,
-    summarise,
+    summarize,
     to_json,
 )
+from ttaps.evaluate.coverage import stored
 from ttaps.evaluate.projections import write_projections
 from ttaps.evaluate.settings import changed_settings
-from ttaps.evaluate.spent import Spent
 from ttaps.evaluate.summary import Accuracy
-from ttaps.evaluate.tally import stored
-from ttaps.progress import say
+from ttaps.evaluate.timing import Spent
+from ttaps.progress import log_info
 from ttaps.report.grids import change_words
-from ttaps.training.parallel import together
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def run(arguments: list[str]) -> None:
     device = pick_device(options.device)
     model = load(options.model)
     for method in methods:  # before a folder of pictures is read through
-        check(method, model.network, model.objective)
+        ensure_supported(method, model.network, model.objective)
     data = open_benchmark(
         options.data,
         options.data_root,
@@ -101,11 +101,11 @@ def run(arguments: list[str]) -> None:
         size=model.network.config.image_size,
     )
     if options.data not in NAMES and Path(options.data).resolve() == Path(str(model.info.get("data", ""))).resolve():
-        say(f"{model.name} has learnt from four fifths of these images: this says little about others.")
+        log_info(f"{model.name} has learnt from four fifths of these images: this says little about others.")
     model.network.to(device)
     folder = options.out or Path("results") / f"{model.name}-{data.name}"
     spent = Spent()
-    with together(patience=timedelta(days=1)) as ranks:
+    with init_distributed(patience=timedelta(days=1)) as ranks:
         several = ranks.size > 1
         experiments = evaluate(
             model, data, methods, seeds, folder=folder, limit=options.limit, shard=shard, together=several, spent=spent
@@ -117,7 +117,7 @@ def run(arguments: list[str]) -> None:
         write_projections(model, data, folder, options.projections)
     plan = Plan(data.labels, data.corruptions, data.severities, options.limit)
     print_results(folder, experiments, plan, len(seeds), spent, options.json)
-    say(f"Every image's result is in {folder}.{time_words(spent)}")
+    log_info(f"Every image's result is in {folder}.{time_words(spent)}")
 
 
 def print_results(
@@ -126,7 +126,7 @@ def print_results(
     """Print what the rows of experiments say, and how many of those that the plan asks for are there."""
     with Store(folder, write=False) as store:
         counts = {number: stored(store, [number], plan) for number in experiments}
-        summaries = [summarise(store, number, plan) for number, count in counts.items() if count]
+        summaries = [summarize(store, number, plan) for number, count in counts.items() if count]
         here, asked = sum(counts.values()), len(plan) * len(experiments)
     if as_json:
         tables = json.loads(to_json(summaries))

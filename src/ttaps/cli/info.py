@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from ttaps.adaptation import serves
+from ttaps.adaptation import supported_methods
 from ttaps.api import load
 from ttaps.cli.options import parse, print_json
 from ttaps.errors import UsageError
 from ttaps.model.checkpoint import Model
-from ttaps.model.known import folder_of, known_models
-from ttaps.progress import say
+from ttaps.model.registry import folder_of, known_models
+from ttaps.progress import log_info
 from ttaps.report.learning import learning_figure, read_learning
 from ttaps.report.style import check_figure, save_figure
 
@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> None:
         check_figure(options.figure)
         runs = [read_learning(name, folder_of(name)) for name in options.models]
         save_figure(learning_figure(runs), options.figure)
-        say(f"{options.figure} written.")
+        log_info(f"{options.figure} written.")
     models = [load(name) for name in options.models]
     if options.json:
         print_json(facts(models[0]) if len(models) == 1 else [facts(model) for model in models])
@@ -62,7 +62,7 @@ def facts(model: Model) -> dict[str, Any]:
         "fingerprint": model.fingerprint,
         "weights": sum(weight.numel() for weight in model.network.parameters()),
         "classes": list(model.classes),
-        "methods": serves(model.network, model.objective),
+        "methods": supported_methods(model.network, model.objective),
         **model.info,
         "model": dataclasses.asdict(model.network.config),
     }

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ttaps.adaptation import METHODS
-from ttaps.adaptation.settings import SETTINGS
+from ttaps.adaptation.presets import PRESETS
 from ttaps.api import load
 from ttaps.bench.costs import costs
 from ttaps.cli.options import parse, print_json, table, use_threads
@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> None:
     cells = [["-" if row[key] is None else _short(row[key]) for key in list(row)[:-1]] for row in rows]
     head = ["method", "trained by", "adapts", "paper", "steps", "lr", "cost"]
     print(table(head, cells, left=4))
-    named = [f"{name}:{settings}" for name in METHODS for settings in SETTINGS.get(name, {})]
+    named = [f"{name}:{settings}" for name in METHODS for settings in PRESETS.get(name, {})]
     print(f"\nnamed settings: {', '.join(named)}")
     if measured:
         print("\ncost: time per image as a multiple of one prediction by the same network, measured on this machine")
@@ -69,7 +69,7 @@ def _describe(name: str, cost: float | None) -> dict[str, Any]:
         "steps": getattr(method, "steps", None),
         "lr": getattr(method, "lr", None),
         "cost": cost,
-        "settings": list(SETTINGS.get(name, {})),
+        "settings": list(PRESETS.get(name, {})),
     }
 
 

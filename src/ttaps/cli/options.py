@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from ttaps.config import nearest
+from ttaps.config import did_you_mean
 from ttaps.errors import UsageError
 from ttaps.files import cannot_write
 
@@ -89,7 +89,7 @@ def find_preset(name: str) -> Path:
         return Path(name)
     if name in known:
         return known[name]
-    raise UsageError(f"There is no config '{name}'{nearest(name, known)}.")
+    raise UsageError(f"There is no config '{name}'{did_you_mean(name, known)}.")
 
 
 def use_threads(threads: int | None) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 from ttaps.cli.options import Folders, make_room, parse, print_json
 from ttaps.errors import UsageError
 from ttaps.files import write_text
-from ttaps.progress import say
+from ttaps.progress import log_info
 from ttaps.report.figures import draw_all, save_all
 from ttaps.report.formats import comma_separated, latex, markdown, plain
 from ttaps.report.outcomes import read_runs
@@ -58,10 +58,10 @@ def run(arguments: list[str]) -> None:
         return
     drawings, notes = draw_all(tables, options.folders, options.data_root)
     for note in notes:
-        say(note)
+        log_info(note)
     if options.figures is not None:
         save_all(drawings, options.figures)
-        say(f"Figures, as PDF and PNG, are in {options.figures}: {len(drawings)}.")
+        log_info(f"Figures, as PDF and PNG, are in {options.figures}: {len(drawings)}.")
     if options.html is not None:
         write_text(options.html, page(tables, drawings, notes))
-        say(f"The page is {options.html}.")
+        log_info(f"The page is {options.html}.")

@@ -12,13 +12,13 @@ import tyro
 
 from ttaps.cli import report
 from ttaps.cli.options import find_preset, make_room, parse, pick_device, table, use_threads
+from ttaps.distributed import init_distributed
 from ttaps.errors import MissingExtra
-from ttaps.progress import bar, say
+from ttaps.progress import bar, log_info
 from ttaps.reproduce.estimate import Estimate, estimate
 from ttaps.reproduce.grid import Grid, Job, read_grid
 from ttaps.reproduce.sets import open_sets
 from ttaps.reproduce.work import RESULTS, reproduce
-from ttaps.training.parallel import together
 
 PAGE = "report.html"
 UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> None:
         print(plan_text(grid, measured(grid, jobs, out, options.data_root, device), device))
         return
     make_room(out / PAGE)
-    with together(device, patience=timedelta(days=1)) as ranks:
+    with init_distributed(device, patience=timedelta(days=1)) as ranks:
         reproduce(grid, jobs, out, options.data_root, device, ranks)
     if ranks.first:
         make_report(out, options.data_root)
@@ -113,4 +113,4 @@ def make_report(out: Path, root: Path | None) -> None:
         report.run([*where, "--figures", str(out / "figures"), "--html", str(out / PAGE)])
     except MissingExtra as missing:
         report.run(where)
-        say(f"No figures: {missing}")
+        log_info(f"No figures: {missing}")

@@ -11,7 +11,7 @@ import tyro
 from ttaps.cli.options import NO_PREFIX, find_preset, parse, peek, pick_device, use_threads
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import UsageError
-from ttaps.progress import say
+from ttaps.progress import log_info
 from ttaps.training.config import TrainConfig
 
 
@@ -55,20 +55,20 @@ def run(arguments: list[str]) -> None:
     options = parse(Train, "train", arguments, Train(out=Path(out) if out else tyro.MISSING, settings=base))
 
     from ttaps.data import data_root
+    from ttaps.distributed import init_distributed
     from ttaps.training.branch import branch
     from ttaps.training.loop import Run
-    from ttaps.training.parallel import together
     from ttaps.training.split import training_images
 
     use_threads(options.threads)
-    settings, told = options.settings, options.resume or peek(arguments, "--model.classes") is not None
+    settings, told = options.settings, options.resume or peek(arguments, "--model.num-classes") is not None
     split = training_images(settings.data, data_root(options.data_root), settings.model, any_classes=not told)
     classes = len(split.train.classes)
     if classes != settings.model.num_classes:
-        say(f"{settings.data} has {classes} classes, and so has the network.")
+        log_info(f"{settings.data} has {classes} classes, and so has the network.")
         settings = replace(settings, model=replace(settings.model, num_classes=classes))
     device = pick_device(options.device)
-    with together(device) as ranks:
+    with init_distributed(device) as ranks:
         if options.branch and ranks.first:
             branch(options.branch, settings, options.out, split)
         Run(settings, options.out, split, device, ranks).train()

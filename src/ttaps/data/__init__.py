@@ -1,9 +1,9 @@
 """Images come in here, and only here: CIFAR and its corrupted versions, image folders, single pictures."""
 
-from ttaps.data.arrays import read_npz
 from ttaps.data.cifar import ImageSet, read_cifar10, read_cifar100, split_train
 from ttaps.data.cifar_c import CORRUPTIONS, EXTRA_CORRUPTIONS, read_cifar_c
 from ttaps.data.images import read_image, read_image_folder
+from ttaps.data.npz import read_npz
 from ttaps.data.root import data_root
 from ttaps.data.sets import load_set
 

@@ -25,9 +25,9 @@ from ttaps.data.cifar import read_cifar10, read_cifar100
 from ttaps.data.cifar_c import FOLDERS, SEVERITIES, check_corruption
 from ttaps.data.corruptions import DETERMINISTIC, RANDOM, corrupt_set
 from ttaps.data.corruptions.tools import Pixels, need
-from ttaps.data.record import Record, save
+from ttaps.data.manifest import Record, save
 from ttaps.errors import TtapsError, UsageError
-from ttaps.files import alone, cannot_write, sweep
+from ttaps.files import cannot_write, file_lock, remove_partials
 from ttaps.progress import bar
 
 CHUNK = 500  # images: 0.03 to 2 seconds of work, which is all that a kill can lose
@@ -92,7 +92,7 @@ def build_from(
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(folder, error) from error
-    with alone(folder.parent / f".{folder.name}.lock", f"building {folder}"):
+    with file_lock(folder.parent / f".{folder.name}.lock", f"building {folder}"):
         _build_missing(images, labels, folder, seed, wanted, workers)
 
 
@@ -169,4 +169,4 @@ def _end_with_parent() -> None:
 def _sweep(folder: Path) -> None:
     """Remove what killed builds have left."""
     shutil.rmtree(folder / ".build", ignore_errors=True)
-    sweep(folder)
+    remove_partials(folder)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ttaps.data.checksums import file_md5, problem
 from ttaps.data.cifar_c import CORRUPTIONS, EXTRA_CORRUPTIONS, FOLDERS, IMAGES, map_array
+from ttaps.data.cifar_files import LAYOUTS, Layout
 from ttaps.data.corruptions import DETERMINISTIC
 from ttaps.data.fetch import MB
-from ttaps.data.layouts import LAYOUTS, Layout
-from ttaps.data.record import recorded_md5
+from ttaps.data.manifest import recorded_md5
 from ttaps.data.root import asking_for
 from ttaps.errors import DataError
 from ttaps.progress import bar

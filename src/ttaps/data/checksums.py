@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ttaps.data.cifar import ImageSet, read_split
-from ttaps.data.layouts import Layout
+from ttaps.data.cifar_files import Layout
 from ttaps.errors import DataError
 
 CHUNK = 1 << 20

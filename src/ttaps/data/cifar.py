@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ttaps.data.layouts import CIFAR10, CIFAR100, Layout
+from ttaps.data.cifar_files import CIFAR10, CIFAR100, Layout
 from ttaps.data.pickles import read_pickle
 from ttaps.data.root import asking_for
 from ttaps.errors import DataError, UsageError
@@ -71,7 +71,7 @@ def split_train(n: int = 50_000, seed: int = 0) -> tuple[NDArray[np.int64], NDAr
 
 
 def _read_file(layout: Layout, path: Path, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Read one file of ``count`` images, stored as rows of three 32x32 colour planes."""
+    """Read one file of ``count`` images, stored as rows of three 32x32 color planes."""
     remedy = f"Get it with: ttaps data get {layout.name}{asking_for(path.parent.parent)}"
     batch = read_pickle(path, remedy)
     data, labels = batch.get(b"data"), _labels(batch.get(layout.label_key), len(layout.classes))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ttaps.config import nearest
+from ttaps.config import did_you_mean
 from ttaps.data.cifar import ImageSet
-from ttaps.data.layouts import CIFAR10_CLASSES, CIFAR100_CLASSES
+from ttaps.data.cifar_files import CIFAR10_CLASSES, CIFAR100_CLASSES
 from ttaps.data.root import asking_for
 from ttaps.errors import DataError, UsageError
 
@@ -57,7 +57,7 @@ def check_corruption(corruption: str) -> None:
     """Refuse a name that is none of the 19 corruptions, and suggest the nearest that is."""
     known = CORRUPTIONS + EXTRA_CORRUPTIONS
     if corruption not in known:
-        raise UsageError(f"Unknown corruption '{corruption}'{nearest(corruption, known)}.")
+        raise UsageError(f"Unknown corruption '{corruption}'{did_you_mean(corruption, known)}.")
 
 
 def map_array(path: Path, shape: tuple[int, ...], remedy: str) -> NDArray[Any]:

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ttaps.data.checksums import file_md5, problem
+from ttaps.data.cifar_files import LAYOUTS, Layout
 from ttaps.data.fetch import fetch
-from ttaps.data.layouts import LAYOUTS, Layout
 from ttaps.data.npm import PACKAGE, write_from_npm
 from ttaps.errors import DataError, UsageError
-from ttaps.files import alone, write_bytes
-from ttaps.progress import say
+from ttaps.files import file_lock, write_bytes
+from ttaps.progress import log_info
 
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/"
 
@@ -33,7 +33,7 @@ def get(name: str, root: Path) -> Path:
         if _is_right(layout, root):  # looked at first: nothing is written into a root that others share
             return folder
         root.mkdir(parents=True, exist_ok=True)
-        with alone(root / f".{name}.lock", "getting this data set"):
+        with file_lock(root / f".{name}.lock", "getting this data set"):
             if not _is_right(layout, root):  # somebody else may have got it in the meantime
                 _get(layout, root)
     except OSError as error:
@@ -45,7 +45,7 @@ def _is_right(layout: Layout, root: Path) -> bool:
     """Return whether the set is there, whole and right, and say so."""
     right = (root / layout.folder).exists() and problem(layout, root) is None
     if right:
-        say(f"{root / layout.folder} is already there, and every pixel and label is right.")
+        log_info(f"{root / layout.folder} is already there, and every pixel and label is right.")
     return right
 
 
@@ -60,7 +60,7 @@ def _get(layout: Layout, root: Path) -> None:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     part.unlink(missing_ok=True)
-    say(f"{root / layout.folder} is complete, from {source}; every pixel and label is right.")
+    log_info(f"{root / layout.folder} is complete, from {source}; every pixel and label is right.")
 
 
 def _fill(layout: Layout, root: Path, scratch: Path, part: Path) -> str:
@@ -75,7 +75,7 @@ def _fill(layout: Layout, root: Path, scratch: Path, part: Path) -> str:
             wrong = str(error)
         if wrong is None:
             return source
-        say(wrong)
+        log_info(wrong)
     raise DataError(
         f"No source of {layout.name} could be reached.\nPut the official {layout.archive} "
         f"or the unpacked folder {layout.folder} into {root} and run this again."
@@ -127,5 +127,5 @@ def _move(new: Path, place: Path) -> None:
     if place.exists():
         aside = Path(tempfile.mkdtemp(prefix=f"{place.name}.damaged-", dir=place.parent))
         place.rename(aside / place.name)
-        say(f"What was in {place} was damaged, and is now in {aside}.")
+        log_info(f"What was in {place} was damaged, and is now in {aside}.")
     new.rename(place)

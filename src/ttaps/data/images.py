@@ -14,7 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ttaps.data.cifar import ImageSet
 from ttaps.errors import DataError
-from ttaps.progress import bar, say
+from ttaps.progress import bar, log_info
 
 MAX_PIXELS = 100_000_000
 MAX_SIDE = 20_000
@@ -28,7 +28,7 @@ def read_image(path: Path, size: int = 32) -> tuple[NDArray[np.uint8], str | Non
 def fit(picture: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
     """Return any picture as (3, size, size), and a note on what was done if it had another size.
 
-    It is turned upright (EXIF), transparent parts become white, and what is not square is cropped around its centre
+    It is turned upright (EXIF), transparent parts become white, and what is not square is cropped around its center
     before it is resized with antialiasing.
     """
     image = _over_white(_eight_bits(_upright(picture)))
@@ -70,7 +70,7 @@ class ImageFolder:
                 yield image
         if resized:
             counts = f"{resized} of {len(self.files)} images"
-            say(f"{self.path}: {counts} had another size and were resized to {self.size}x{self.size}.")
+            log_info(f"{self.path}: {counts} had another size and were resized to {self.size}x{self.size}.")
 
 
 def open_image_folder(path: Path, size: int = 32) -> ImageFolder:
@@ -141,12 +141,12 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Bring 16-bit grey values down to 8 bits, which Pillow would cut off at 255, and floats from 0 to 1, which it would make black, up."""
+    """Bring 16-bit gray values down to 8 bits, which Pillow would cut off at 255, and floats from 0 to 1, which it would make black, up."""
     if not image.mode.startswith(("I", "F")):
         return image
-    grey = np.nan_to_num(np.asarray(image).astype(np.float64))
-    scale = 1 / 257 if image.mode.startswith("I") else 255 if grey.max() <= 1 else 1
-    return Image.fromarray(np.rint(grey * scale).clip(0, 255).astype(np.uint8))
+    gray = np.nan_to_num(np.asarray(image).astype(np.float64))
+    scale = 1 / 257 if image.mode.startswith("I") else 255 if gray.max() <= 1 else 1
+    return Image.fromarray(np.rint(gray * scale).clip(0, 255).astype(np.uint8))
 
 
 def _over_white(image: Image.Image) -> Image.Image:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ttaps.data.layouts import Layout
+from ttaps.data.cifar_files import Layout
 from ttaps.errors import DataError
 from ttaps.files import write_bytes
 from ttaps.progress import bar
@@ -84,7 +84,7 @@ def _member(package: tarfile.TarFile, name: str) -> bytes:
 
 
 def _rows(png: bytes, count: int) -> NDArray[np.uint8]:
-    """Turn a sheet of one image per row into rows of three 32x32 colour planes, as CIFAR stores them."""
+    """Turn a sheet of one image per row into rows of three 32x32 color planes, as CIFAR stores them."""
     sheet = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
     if sheet.shape != (count, 1024, 3):
         raise ValueError(f"a sheet of {sheet.shape[1]}x{sheet.shape[0]} pixels, expected 1024x{count}")

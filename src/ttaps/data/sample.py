@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ttaps.data.cifar import ImageSet
-from ttaps.data.layouts import CIFAR10_CLASSES
+from ttaps.data.cifar_files import CIFAR10_CLASSES
 from ttaps.errors import UsageError
 
 SAMPLE_CORRUPTIONS = (
@@ -53,7 +53,7 @@ def sample_indices() -> NDArray[np.int64]:
 
 
 def from_sheet(sheet: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Cut a sheet (10·32, n·32, 3) into images (10 n, 32, 32, 3), column after column."""
+    """SplitNetwork a sheet (10·32, n·32, 3) into images (10 n, 32, 32, 3), column after column."""
     rows = len(CIFAR10_CLASSES)
     return sheet.reshape(rows, 32, -1, 32, 3).transpose(2, 0, 1, 3, 4).reshape(-1, 32, 32, 3)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ttaps.config import nearest
-from ttaps.data.arrays import read_npz
+from ttaps.config import did_you_mean
 from ttaps.data.cifar import ImageSet, read_cifar10, read_cifar100
 from ttaps.data.cifar_c import CORRUPTIONS, FOLDERS, read_cifar_c
 from ttaps.data.images import read_image_folder
+from ttaps.data.npz import read_npz
 from ttaps.data.root import data_root
 from ttaps.errors import UsageError
 
@@ -63,4 +63,4 @@ def _read_path(name: str, size: int) -> ImageSet:
         return read_image_folder(Path(name), size)
     if name.endswith(".npz"):
         return read_npz(Path(name))
-    raise UsageError(f"There is no data set, folder or .npz file '{name}'{nearest(name, NAMES)}.")
+    raise UsageError(f"There is no data set, folder or .npz file '{name}'{did_you_mean(name, NAMES)}.")

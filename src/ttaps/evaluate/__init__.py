@@ -5,7 +5,7 @@ from ttaps.evaluate.export import export_csv
 from ttaps.evaluate.plan import Item, Plan, Shard
 from ttaps.evaluate.run import evaluate
 from ttaps.evaluate.store import Experiment, Row, Store, merge
-from ttaps.evaluate.summary import Line, Summary, compare, over_seeds, summarise, to_json
+from ttaps.evaluate.summary import Line, Summary, compare, over_seeds, summarize, to_json
 
 __all__ = [
     "Benchmark",
@@ -24,6 +24,6 @@ __all__ = [
     "merge",
     "open_benchmark",
     "over_seeds",
-    "summarise",
+    "summarize",
     "to_json",
 ]

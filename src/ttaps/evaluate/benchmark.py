@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ttaps.config import nearest
+from ttaps.config import did_you_mean
 from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, data_root, load_set, split_train
 from ttaps.data.cifar_c import FOLDERS, SEVERITIES
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.images import ImageFolder, open_image_folder
-from ttaps.data.record import origin
+from ttaps.data.manifest import origin
 from ttaps.data.sample import SAMPLE_CORRUPTIONS
 from ttaps.data.sets import is_folder
 from ttaps.errors import DataError, UsageError
@@ -165,7 +165,7 @@ def _choose(
     """Return the corruptions and severities that were asked for, each once, or the usual ones."""
     for corruption in corruptions:
         if corruption not in known:
-            raise UsageError(f"{name} has no corruption '{corruption}'{nearest(corruption, list(known))}.")
+            raise UsageError(f"{name} has no corruption '{corruption}'{did_you_mean(corruption, list(known))}.")
     severities = levels if severities == "all" else severities
     for severity in severities:
         if severity not in levels:

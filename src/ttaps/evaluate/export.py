@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ttaps.evaluate.statistics import wilson
 from ttaps.evaluate.store import Store
-from ttaps.files import replacing
+from ttaps.files import atomic_write
 
 EXPERIMENT = ("data", "digest", "model", "fingerprint", "method", "settings", "seed", "protocol")
 ACCURACIES = ("corruption", "severity", "step", "n", "accuracy", "low", "high", "error")
@@ -29,7 +29,7 @@ def export_images(store: Store, path: Path) -> None:
 
 
 def _write(store: Store, path: Path, columns: Sequence[str], lines: Callable[[Store, int], Lines]) -> None:
-    with replacing(path) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, (*EXPERIMENT, *columns), lineterminator="\n")
         writer.writeheader()
         for number, experiment in store.experiments().items():

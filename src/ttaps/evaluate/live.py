@@ -8,10 +8,10 @@ from time import perf_counter
 
 from rich.text import Text
 
+from ttaps.evaluate.coverage import Tally, found
 from ttaps.evaluate.plan import Plan
 from ttaps.evaluate.summary import Line, signed
-from ttaps.evaluate.tally import Tally, found
-from ttaps.progress import Bar, say
+from ttaps.progress import Bar, log_info
 
 LOOK_EVERY, SAY_EVERY = 5.0, 60.0  # seconds, on a terminal and elsewhere
 SELDOM = 200  # a look takes at most one part in so many of the time; 0.2 s for 150,000 images, so every 40 s then
@@ -64,7 +64,9 @@ class Live:
             width = self._progress.console.width - NUMBERS
             self._progress.below = Text(live_table(lines, width, self._several), no_wrap=True, overflow="ellipsis")
         else:
-            say(f"{self._title}: {self._done:,} of {self._total:,} results; {'; '.join(map(_words, lines.items()))}")
+            log_info(
+                f"{self._title}: {self._done:,} of {self._total:,} results; {'; '.join(map(_words, lines.items()))}"
+            )
         self._look_at = began + max(self._every, SELDOM * (perf_counter() - began))
 
     def _count(self) -> int:

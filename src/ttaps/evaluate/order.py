@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from torch import Tensor, nn
 
 from ttaps.adaptation import EPISODIC, Method, protocol
-from ttaps.adaptation.engine import Memory
+from ttaps.adaptation.engine import CarriedState
 from ttaps.errors import UsageError
 from ttaps.evaluate.plan import Item, Plan
 
@@ -17,7 +17,9 @@ from ttaps.evaluate.plan import Item, Plan
 class Ordered(Method, Protocol):
     """A method that may keep something from image to image."""
 
-    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: Memory | None = None) -> Tensor:
+    def adapt(
+        self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: CarriedState | None = None
+    ) -> Tensor:
         """Adapt as a method does, from where ``memory`` ends."""
         ...
 
@@ -44,7 +46,7 @@ def check_order(methods: Sequence[Method], plan: Plan) -> None:
 
 def batch_size(method: Method) -> int:
     """Return how many images a method adapts to together."""
-    return int(getattr(method, "batch", 1))
+    return int(getattr(method, "batch_size", 1))
 
 
 def streams(plan: Plan) -> Iterator[list[Item]]:
@@ -55,6 +57,6 @@ def streams(plan: Plan) -> Iterator[list[Item]]:
 
 
 def whole_batches(items: Sequence[Item], group: int, batch: int) -> Iterator[Sequence[Item]]:
-    """Cut a stream into groups of about ``group`` images, never inside a batch."""
+    """SplitNetwork a stream into groups of about ``group`` images, never inside a batch."""
     size = batch * max(1, group // batch)
     return (items[first : first + size] for first in range(0, len(items), size))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttaps.errors import UsageError
-from ttaps.keys import key
+from ttaps.rng import derive_seed
 
 
 class Item(NamedTuple):
@@ -76,7 +76,7 @@ class Plan:
 
     def __iter__(self) -> Iterator[Item]:
         places = self.places
-        for row, image in enumerate(fair_order(self.labels)[: self._rows]):
+        for row, image in enumerate(stratified_order(self.labels)[: self._rows]):
             for column in self._columns(row):
                 yield Item(*places[column], int(image))
 
@@ -88,7 +88,7 @@ class Plan:
     def grid(self) -> NDArray[np.bool_]:
         """Return which images are in the plan, (places, pictures)."""
         grid = np.zeros((len(self.places), len(self.labels)), dtype=bool)
-        for row, image in enumerate(fair_order(self.labels)[: self._rows]):
+        for row, image in enumerate(stratified_order(self.labels)[: self._rows]):
             grid[self._columns(row), image] = True
         return grid
 
@@ -96,7 +96,7 @@ class Plan:
         """Return a function that says whether an image under a corruption at a severity is in the plan, in this shard or another."""
         places = set(self.places)
         pictures = np.zeros(len(self.labels), dtype=bool)
-        pictures[fair_order(self.labels)[: self._rows]] = True
+        pictures[stratified_order(self.labels)[: self._rows]] = True
         return lambda corruption, severity, image: (corruption, severity) in places and bool(pictures[image])
 
     @property
@@ -109,9 +109,9 @@ class Plan:
         return range(start, len(self.places), self.shard.count)
 
 
-def fair_order(labels: NDArray[np.int64], seed: int = 0) -> NDArray[np.int64]:
+def stratified_order(labels: NDArray[np.int64], seed: int = 0) -> NDArray[np.int64]:
     """Shuffle images so that their classes take turns: in any prefix the counts of classes not yet used up differ by at most one."""
-    draws = np.random.PCG64(key("fair order", seed)).random_raw(len(labels))
+    draws = np.random.PCG64(derive_seed("fair order", seed)).random_raw(len(labels))
     turn = np.empty(len(labels), dtype=np.int64)  # of each image within its class
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)

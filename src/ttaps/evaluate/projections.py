@@ -14,7 +14,7 @@ from ttaps.evaluate.benchmark import Benchmark
 from ttaps.evaluate.plan import Plan
 from ttaps.files import write_bytes
 from ttaps.model.checkpoint import Model
-from ttaps.model.network import evaluating
+from ttaps.model.network import eval_mode
 
 FOLDER = "projections"
 """A file for each model and data set: ``z`` (N, Z), ``labels`` (N,), ``prototypes`` (K, Z), ``prototype_labels`` (K,), and the names
@@ -38,7 +38,7 @@ def write_projections(model: Model, data: Benchmark, folder: Path, images: int) 
     data, network = data.fitted(model), model.network
     items = list(islice(Plan(data.labels, data.corruptions, data.severities), images))
     device = network.prototypes.device
-    with evaluating(network):
+    with eval_mode(network):
         parts = [network.project(data.read(items[i : i + BATCH]).to(device)) for i in range(0, len(items), BATCH)]
         prototype_labels = network.classifier(network.prototypes).argmax(1)
     buffer = io.BytesIO()

@@ -17,20 +17,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ttaps.adaptation import Method, check, protocol
-from ttaps.adaptation.engine import Memory
+from ttaps.adaptation import Method, ensure_supported, protocol
+from ttaps.adaptation.engine import CarriedState
 from ttaps.errors import UsageError
 from ttaps.evaluate.benchmark import Benchmark
+from ttaps.evaluate.coverage import Tally
 from ttaps.evaluate.live import Live
 from ttaps.evaluate.order import batch_size, check_order, ordered, streams, whole_batches
 from ttaps.evaluate.plan import EVERYTHING, Item, Plan, Shard
 from ttaps.evaluate.settings import IN_PROTOCOL, as_stored, settings_name
-from ttaps.evaluate.spent import Spent
 from ttaps.evaluate.store import Experiment, Row, Store
-from ttaps.evaluate.tally import Tally
-from ttaps.keys import key
+from ttaps.evaluate.timing import Spent
 from ttaps.model.checkpoint import Model
 from ttaps.progress import bar
+from ttaps.rng import derive_seed
 
 AT_LEAST, ON_GPU = 8, 64  # images of a group
 FACTS = ("objective", "data", "seed", "step", "steps")
@@ -64,17 +64,19 @@ def evaluate(
     if group < 1:
         raise UsageError(f"A group must have at least 1 image, not {group}.")
     for method in methods:
-        check(method, model.network, model.objective)
+        ensure_supported(method, model.network, model.objective)
     data = data.fitted(model)
     plan = Plan(data.labels, data.corruptions, data.severities, limit, shard)
     check_order(methods, plan)
     with spent.on("whole"), Store(folder) as store, bar() as progress:
         store.describe_model(model.fingerprint, model_facts(model))
-        tracks = [Track(store, model, data, method, seed, Tally(plan), spent) for method in methods for seed in seeds]
+        tracks = [
+            ExperimentRun(store, model, data, method, seed, Tally(plan), spent) for method in methods for seed in seeds
+        ]
         shown = dataclasses.replace(plan, shard=EVERYTHING) if together else plan
         catch_up = partial(_catch_up, store, tracks)
         live = Live(progress, f"Evaluating {data.name}", _by_method(tracks), shown, catch_up if together else None)
-        for track, rows in chain(_fairly(tracks, plan, group), _in_order(tracks, plan, group)):
+        for track, rows in chain(_run_episodic(tracks, plan, group), _in_order(tracks, plan, group)):
             with spent.on("storing"):
                 store.add(track.number, rows)
             track.tally.add((*row.item, row.right(0), row.right(-1)) for row in rows)
@@ -92,7 +94,7 @@ def usual_group(network: nn.Module) -> int:
     return threads * math.ceil(AT_LEAST / threads)
 
 
-class Track:
+class ExperimentRun:
     """One experiment under way, and what it has already."""
 
     def __init__(
@@ -109,11 +111,11 @@ class Track:
         with self.spent.on("reading"):
             return self.data.read(items)
 
-    def adapt(self, items: Sequence[Item], images: Tensor, memory: Memory | None = None) -> list[Row]:
+    def adapt(self, items: Sequence[Item], images: Tensor, memory: CarriedState | None = None) -> list[Row]:
         """Return the rows of images; each is a function of its key, its pixels and the experiment only, and of ``memory`` if given."""
         network, keeper = self.model.network, ordered(self.method)
         images = images.to(next(network.parameters()).device)
-        keys = [key(self.seed, self.data.name, *item) for item in items]
+        keys = [derive_seed(self.seed, self.data.name, *item) for item in items]
         start = perf_counter()
         with self.spent.on("adapting"):
             traces = (
@@ -157,7 +159,7 @@ def make_row(item: Item, label: int, trace: NDArray[np.float32], seconds: float)
     )
 
 
-def _by_method(tracks: Sequence[Track]) -> dict[str, list[Tally]]:
+def _by_method(tracks: Sequence[ExperimentRun]) -> dict[str, list[Tally]]:
     """Return what is known of each method, over its seeds."""
     groups: dict[str, list[Tally]] = {}
     for track in tracks:
@@ -165,13 +167,13 @@ def _by_method(tracks: Sequence[Track]) -> dict[str, list[Tally]]:
     return groups
 
 
-def _catch_up(store: Store, tracks: Sequence[Track]) -> None:
+def _catch_up(store: Store, tracks: Sequence[ExperimentRun]) -> None:
     """Take note of what other processes have stored."""
     for track in tracks:
         track.tally.add(store.outcomes(track.number))
 
 
-def _fairly(tracks: list[Track], plan: Plan, size: int) -> Iterator[tuple[Track, list[Row]]]:
+def _run_episodic(tracks: list[ExperimentRun], plan: Plan, size: int) -> Iterator[tuple[ExperimentRun, list[Row]]]:
     """Yield missing rows group by group, all experiments on one group before the next; its images are read once for all of them."""
     free = [track for track in tracks if not ordered(track.method)]
     for items in _groups(plan, size):
@@ -184,13 +186,13 @@ def _fairly(tracks: list[Track], plan: Plan, size: int) -> Iterator[tuple[Track,
                 yield track, track.adapt([items[place] for place in todo], images[todo])
 
 
-def _in_order(tracks: list[Track], plan: Plan, size: int) -> Iterator[tuple[Track, list[Row]]]:
+def _in_order(tracks: list[ExperimentRun], plan: Plan, size: int) -> Iterator[tuple[ExperimentRun, list[Row]]]:
     """Yield missing rows of experiments that depend on the order. A stream that was stopped half-way starts again: its memory is gone."""
     for track in tracks:
         for stream in streams(plan) if ordered(track.method) else ():
             if all(map(track.tally.has, stream)):
                 continue
-            memory = Memory()
+            memory = CarriedState()
             for items in whole_batches(stream, size, batch_size(track.method)):
                 rows = track.adapt(items, track.read(items), memory)
                 if new := [row for row in rows if not track.tally.has(row.item)]:
@@ -198,7 +200,7 @@ def _in_order(tracks: list[Track], plan: Plan, size: int) -> Iterator[tuple[Trac
 
 
 def _groups(plan: Plan, size: int) -> Iterator[list[Item]]:
-    """Cut a plan into groups, always at the same places: a run that is resumed works with the same groups."""
+    """SplitNetwork a plan into groups, always at the same places: a run that is resumed works with the same groups."""
     items = iter(plan)
     while group := list(islice(items, size)):
         yield group

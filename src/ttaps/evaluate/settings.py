@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from ttaps.adaptation import EPISODIC, METHODS, make_method, protocol
-from ttaps.adaptation.settings import SETTINGS
+from ttaps.adaptation.presets import PRESETS
 from ttaps.config import flat
 from ttaps.evaluate.store import Experiment
 
-IN_PROTOCOL = ("online", "leak")
+IN_PROTOCOL = ("online", "keep_momentum")
 """Settings that an experiment states as its protocol."""
 
 
@@ -52,13 +52,13 @@ def settings_name(experiment: Experiment) -> str:
 
 def default_name(method: str) -> str:
     """Return what a method's default settings are called where they have a name: TTAPS's are the ``paper``'s."""
-    return next((name for name, known in SETTINGS.get(method, {}).items() if not known), "")
+    return next((name for name, known in PRESETS.get(method, {}).items() if not known), "")
 
 
 def _nearest(experiment: Experiment) -> tuple[str, dict[str, Any]]:
     """Return the named settings that the fewest of an experiment's differ from (no name for the defaults), and those that do."""
     settings = flat(json.loads(experiment.settings))
-    names = [name for name, known in SETTINGS.get(experiment.method, {}).items() if known]
+    names = [name for name, known in PRESETS.get(experiment.method, {}).items() if known]
     differences = {name: _changes(settings, _usual(experiment.method, name)) for name in ("", *names)}
     best = min(differences, key=lambda name: len(differences[name]))
     return best, differences[best]

@@ -16,10 +16,10 @@ def wilson(right: float, n: float, z: float = Z95) -> Interval:
     if n == 0:
         return 0.0, 1.0
     share, weight = right / n, z * z / n
-    centre = (share + weight / 2) / (1 + weight)
+    center = (share + weight / 2) / (1 + weight)
     half = z / (1 + weight) * sqrt(share * (1 - share) / n + weight / (4 * n))
-    low = 0.0 if right == 0 else centre - half  # exactly, whatever the rounding
-    high = 1.0 if right == n else centre + half
+    low = 0.0 if right == 0 else center - half  # exactly, whatever the rounding
+    high = 1.0 if right == n else center + half
     return low, high
 
 
@@ -57,9 +57,9 @@ def average_difference(changes: Sequence[float], least: float, z: float = Z95) -
     ``least`` is the smallest change there can be: 1 / corruptions, if a picture's change is its mean over corruptions.
     """
     n = len(changes) + 2  # one picture better by the least, one worse
-    centre = sum(changes) / n
-    half = z * sqrt(((sum(change * change for change in changes) + 2 * least * least) / n - centre * centre) / n)
-    return max(-1.0, centre - half), min(1.0, centre + half)
+    center = sum(changes) / n
+    half = z * sqrt(((sum(change * change for change in changes) + 2 * least * least) / n - center * center) / n)
+    return max(-1.0, center - half), min(1.0, center + half)
 
 
 def clustered_error(deviations: Sequence[float]) -> float | None:
@@ -72,7 +72,7 @@ def clustered_error(deviations: Sequence[float]) -> float | None:
 
 
 @cache
-def student(freedom: int) -> float:
+def t_quantile(freedom: int) -> float:
     """Return the t that 95 % of Student's distribution lie within: what 1.96 is for a spread that was estimated from few parts.
 
     Its integral is a finite sum in the angle whose tangent is t / √freedom (Abramowitz and Stegun 26.7.3 and 26.7.4).

@@ -21,7 +21,7 @@ from ttaps.evaluate.statistics import (
     mcnemar,
     mean_std,
     paired_difference,
-    student,
+    t_quantile,
     wilson,
 )
 from ttaps.evaluate.store import Experiment, Outcome, Store
@@ -63,7 +63,7 @@ class Difference:
     """Images that were right and became wrong."""
 
     @property
-    def certain(self) -> bool:
+    def significant(self) -> bool:
         """Whether it is more than chance explains: the test counts pictures, the interval weighs them, and both must say so."""
         return self.p < SURE and not self.low <= 0 <= self.high
 
@@ -105,7 +105,7 @@ class SeedLine:
     seeds: int
 
 
-def summarise(store: Store, number: int, plan: Plan | None = None) -> Summary:
+def summarize(store: Store, number: int, plan: Plan | None = None) -> Summary:
     """Compare an experiment's predictions after the last step with those before adaptation, on all its images or those of a plan."""
     outcomes = store.outcomes(number)
     if plan is not None:
@@ -203,7 +203,7 @@ def _average_accuracy(pairs: Pairs, right: NDArray[np.bool_]) -> Accuracy:
     error = clustered_error(_by_picture(pairs, right - means[pairs["place"]]).tolist())
     n: float = len(np.unique(pairs["image"]))
     if error:
-        n = min(share * (1 - share) / error**2, len(pairs)) * (Z95 / student(int(n) - 1)) ** 2
+        n = min(share * (1 - share) / error**2, len(pairs)) * (Z95 / t_quantile(int(n) - 1)) ** 2
     low, high = wilson(share * n, n)
     return Accuracy(100 * share, 100 * low, 100 * high)
 

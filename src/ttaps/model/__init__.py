@@ -2,8 +2,8 @@
 
 from ttaps.model.backbone import ResNet
 from ttaps.model.config import ModelConfig
-from ttaps.model.cut import SCOPES, Cut
 from ttaps.model.heads import Byol
-from ttaps.model.network import Network, as_network, evaluating, to_unit
+from ttaps.model.network import Network, as_network, eval_mode, to_float
+from ttaps.model.split_network import SCOPES, SplitNetwork
 
-__all__ = ["SCOPES", "Byol", "Cut", "ModelConfig", "Network", "ResNet", "as_network", "evaluating", "to_unit"]
+__all__ = ["SCOPES", "Byol", "ModelConfig", "Network", "ResNet", "SplitNetwork", "as_network", "eval_mode", "to_float"]

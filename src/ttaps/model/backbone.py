@@ -71,7 +71,7 @@ class ResNet(nn.Module):
                 nn.init.zeros_(module.norm2.get_parameter("weight"))
 
     def smooth_stem(self) -> None:
-        """Make every filter of the stem a blur of some mixture of colours, with the norm it had: the net starts deaf to pixel noise."""
+        """Make every filter of the stem a blur of some mixture of colors, with the norm it had: the net starts deaf to pixel noise."""
         weight = self.stem.get_parameter("0.weight")
         row = torch.tensor([1.0, 2.0, 1.0])
         blurs = weight.detach().mean((2, 3), keepdim=True) * row * row[:, None]

@@ -30,7 +30,7 @@ class ModelConfig:
     width: int = 32
     """Filters of the first stage; the second and third have two and four times as many."""
     norm: Literal["group", "batch"] = "group"
-    """Normalisation layers of the backbone."""
+    """Normalization layers of the backbone."""
     num_groups: int = 16
     """Groups of every GroupNorm."""
     image_size: int = 32
@@ -49,7 +49,15 @@ class ModelConfig:
     """Extra heads: ``rotation`` (TTT: a stage 3 of its own and four logits) and ``predictor`` (MT3: a second projector on z)."""
 
     def __post_init__(self) -> None:
-        for name in ("num_classes", "num_prototypes", "projection_dim", "hidden_dim", "width", "num_groups", "image_size"):
+        for name in (
+            "num_classes",
+            "num_prototypes",
+            "projection_dim",
+            "hidden_dim",
+            "width",
+            "num_groups",
+            "image_size",
+        ):
             if getattr(self, name) < 1:
                 raise UsageError(f"model.{name} must be at least 1, not {getattr(self, name)}.")
         if min(self.std) <= 0:
@@ -59,5 +67,5 @@ class ModelConfig:
         for name, used in (("width", self.norm == "group"), ("hidden_dim", self.projector_norm)):
             if used and getattr(self, name) % self.num_groups:
                 raise UsageError(
-                    f"model.{name} ({getattr(self, name)}) must be a multiple of model.groups ({self.num_groups})."
+                    f"model.{name} ({getattr(self, name)}) must be a multiple of model.num_groups ({self.num_groups})."
                 )

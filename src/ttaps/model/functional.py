@@ -14,7 +14,7 @@ NORMS = (*BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm1d
 M = TypeVar("M", bound=nn.Module)
 
 
-def still(network: M) -> M:
+def frozen_copy(network: M) -> M:
     """Return a copy in evaluation mode whose weights want no gradients; the network itself is not touched.
 
     Never in channels_last: there torch 2.13 crashes in the backward pass of a GroupNorm whose input wants no gradient.
@@ -30,7 +30,7 @@ class Functional:
 
     def __init__(self, network: nn.Module, names: Collection[str] | None = None) -> None:
         # A copy: functional_call swaps weights in and out of the module it calls, and threads would swap each other's.
-        self.copy = still(network)
+        self.copy = frozen_copy(network)
         self.names = names
 
     def weights(self) -> dict[str, Tensor]:
@@ -48,16 +48,16 @@ class Functional:
 
 
 def norm_layers(network: nn.Module) -> dict[str, nn.Module]:
-    """Return the normalisation layers of a network by name."""
+    """Return the normalization layers of a network by name."""
     return {name: layer for name, layer in network.named_modules() if isinstance(layer, NORMS)}
 
 
 def norm_weights(network: nn.Module) -> list[str]:
-    """Return the names of scale and shift of every normalisation layer that has them."""
+    """Return the names of scale and shift of every normalization layer that has them."""
     return [name for layer, norm in norm_layers(network).items() for name, _ in norm.named_parameters(prefix=layer)]
 
 
 def kinds_of_norm(network: nn.Module) -> str:
-    """Say which normalisation layers a network has, for messages."""
+    """Say which normalization layers a network has, for messages."""
     kinds = dict.fromkeys(type(layer).__name__ for layer in norm_layers(network).values())
     return ", ".join(kinds) or "none"

@@ -15,7 +15,9 @@ def make_head(name: str, backbone: nn.Module, config: ModelConfig) -> nn.Sequent
     """Return the head called ``name`` in its initial state."""
     if name == "predictor":
         return nn.Sequential(
-            nn.Linear(config.projection_dim, config.hidden_dim), nn.ReLU(), nn.Linear(config.hidden_dim, config.projection_dim)
+            nn.Linear(config.projection_dim, config.hidden_dim),
+            nn.ReLU(),
+            nn.Linear(config.hidden_dim, config.projection_dim),
         )
     if not isinstance(backbone, ResNet):
         raise UsageError("A rotation head branches off the stages of our own ResNet; leave it out of model.heads.")

@@ -1,4 +1,4 @@
-"""The whole network of the paper's Fig. 1: backbone f, projector g, prototypes C and classifier h, with normalisation inside."""
+"""The whole network of the paper's Fig. 1: backbone f, projector g, prototypes C and classifier h, with normalization inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ttaps.model.config import ModelConfig
 from ttaps.model.heads import Byol, make_head
 
 
-class Normalise(nn.Module):
+class Normalize(nn.Module):
     """Pixels, uint8 or float in [0, 1], to zero mean and unit deviation per channel."""
 
     mean: Tensor
@@ -29,11 +29,11 @@ class Normalise(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return normalised float images."""
-        return (to_unit(images, self.mean.dtype) - self.mean) / self.std
+        """Return normalized float images."""
+        return (to_float(images, self.mean.dtype) - self.mean) / self.std
 
 
-class Unit(nn.Module):
+class L2Normalize(nn.Module):
     """Project onto the unit sphere: "the l2-normalized lower dimensional projection"."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -44,20 +44,20 @@ class Unit(nn.Module):
 class Network(nn.Module):
     """Images (N, 3, H, W), uint8 or float in [0, 1], to class logits; ``project`` gives z, ``scores`` compares z with the prototypes.
 
-    Any ``nn.Module`` that maps normalised images to (N, features) can be the backbone. With a ``pieces()`` method like
+    Any ``nn.Module`` that maps normalized images to (N, features) can be the backbone. With a ``pieces()`` method like
     :meth:`ResNet.pieces` it can also be cut inside, otherwise it is adapted as one piece.
     """
 
     def __init__(self, config: ModelConfig, backbone: nn.Module | None = None, features: int | None = None) -> None:
         super().__init__()
         self.config = config
-        self.normalise = Normalise(config.mean, config.std)
+        self.normalize = Normalize(config.mean, config.std)
         self.backbone = backbone or ResNet(config.depth, config.width, _norm(config))
         features = features or getattr(self.backbone, "features", None)
         if not isinstance(features, int):
             raise UsageError("Say how many features your backbone returns: Network(config, backbone, features=...).")
         self.projector = _projector(features, config)
-        self.unit = Unit()
+        self.l2_normalize = L2Normalize()
         self.prototypes = nn.Parameter(F.normalize(torch.randn(config.num_prototypes, config.projection_dim), dim=1))
         self.classifier = nn.Linear(config.projection_dim, config.num_classes)
         with torch.no_grad():
@@ -73,7 +73,12 @@ class Network(nn.Module):
         """Return what stands between an image and z, in order, by name."""
         inner = getattr(self.backbone, "pieces", None)
         named = [(f"backbone.{name}", piece) for name, piece in inner()] if inner else [("backbone", self.backbone)]
-        return [("normalise", self.normalise), *named, ("projector", self.projector), ("unit", self.unit)]
+        return [
+            ("normalize", self.normalize),
+            *named,
+            ("projector", self.projector),
+            ("l2_normalize", self.l2_normalize),
+        ]
 
     def split(self, part: str) -> tuple[nn.Sequential, nn.Sequential]:
         """Return what comes before the first piece of ``part``, such as ``backbone.stage3``, and what comes from there to z."""
@@ -92,7 +97,7 @@ class Network(nn.Module):
 
     def project(self, images: Tensor) -> Tensor:
         """Return z = g(f(x)), unit vectors of shape (N, Z)."""
-        z: Tensor = self.unit(self.projector(self.backbone(self.normalise(images))))
+        z: Tensor = self.l2_normalize(self.projector(self.backbone(self.normalize(images))))
         return z
 
     def scores(self, z: Tensor) -> Tensor:
@@ -108,7 +113,7 @@ class Network(nn.Module):
         return logits
 
     @torch.no_grad()
-    def renormalise_prototypes(self) -> None:
+    def renormalize_prototypes(self) -> None:
         """Put the prototypes back on the unit sphere, as SwAV does before every training step."""
         self.prototypes.copy_(F.normalize(self.prototypes, dim=1))
 
@@ -125,7 +130,7 @@ _guard = Lock()
 
 
 @contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
+def eval_mode(network: nn.Module) -> Iterator[None]:
     """Put a network into evaluation mode, and each of its layers back into the mode it was in when the last thread is done with it."""
     layers = list(network.modules())
     with _guard:
@@ -145,7 +150,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
                     layer.training = training
 
 
-def to_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def to_float(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return uint8 pixels as floats in [0, 1]; leave floats alone."""
     if images.dtype == torch.uint8:
         return images.to(dtype).div(255)

@@ -20,10 +20,10 @@ def bars_figure(table: Table, shown: Shown) -> Any:
     height = 0.27 * len(lines) + 0.85
     figure = new_figure(COLUMN, height)
     axes = figure.add_axes((0.15, 0.42 / height, 0.72, 1 - 0.8 / height))
-    colour = shown.column.colour if shown.column else INK
+    color = shown.column.color if shown.column else INK
     for place, line in enumerate(lines):
         _bar(axes, place - BAR / 2, line.before, METHOD_COLOURS["source"], alpha=0.45)
-        _bar(axes, place + BAR / 2, line.after, colour, alpha=1)
+        _bar(axes, place + BAR / 2, line.after, color, alpha=1)
         axes.text(102, place, signed(line.difference.points), fontsize=6.5, color=INK, va="center")
     axes.set_yticks(range(len(lines)), [short(line.corruption) for line in lines])
     axes.set(xlim=(0, 100), ylim=(len(lines) - 0.4, -0.6))
@@ -33,12 +33,12 @@ def bars_figure(table: Table, shown: Shown) -> Any:
     axes.grid(axis="x", color="#e8e8e8", linewidth=0.6)
     axes.set_axisbelow(True)
     strip(axes)
-    words = ((0.15, "■ before", METHOD_COLOURS["source"]), (0.36, f"■ after {shown.label}", colour))
+    words = ((0.15, "■ before", METHOD_COLOURS["source"]), (0.36, f"■ after {shown.label}", color))
     for x, text, ink in words:
         figure.text(x, 1 - 0.22 / height, text, fontsize=7, color=ink, parse_math=False)
     return figure
 
 
-def _bar(axes: Any, y: float, accuracy: Accuracy, colour: str, alpha: float) -> None:
-    axes.barh(y, accuracy.percent, height=BAR, color=colour, alpha=alpha, linewidth=0)
+def _bar(axes: Any, y: float, accuracy: Accuracy, color: str, alpha: float) -> None:
+    axes.barh(y, accuracy.percent, height=BAR, color=color, alpha=alpha, linewidth=0)
     axes.plot([accuracy.low, accuracy.high], [y, y], color=INK, linewidth=0.7, solid_capstyle="butt")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttaps.adaptation import METHODS
-from ttaps.adaptation.settings import SETTINGS
+from ttaps.adaptation.presets import PRESETS
 from ttaps.evaluate.settings import all_settings, default_name, settings_name
 from ttaps.report.outcomes import Run
 from ttaps.report.published import LABELS
@@ -36,9 +36,9 @@ class Column:
     look: Look = PLAIN
 
     @property
-    def colour(self) -> str:
-        """Its colour in every figure."""
-        return self.look.colour
+    def color(self) -> str:
+        """Its color in every figure."""
+        return self.look.color
 
     @property
     def method(self) -> str:
@@ -53,7 +53,7 @@ class Column:
     @property
     def prototypes(self) -> int | None:
         """K; None where it is not known."""
-        found: int | None = self.runs[0].facts.get("model", {}).get("prototypes")
+        found: int | None = self.runs[0].facts.get("model", {}).get("num_prototypes")
         return found
 
     @property
@@ -155,7 +155,7 @@ def _name(column: Column) -> str:
 
 def _place(column: Column) -> tuple[int, str, int, str, int, str]:
     """Order columns as the paper does and others after them, by name, settings (the default ones first), K and model."""
-    order, named = list(LABELS), ["", *SETTINGS.get(column.method, {})]
+    order, named = list(LABELS), ["", *PRESETS.get(column.method, {})]
     place = order.index(column.paper) if column.paper else len(order)
     known = named.index(column.settings) if column.settings in named else len(named)
     return place, _name(column), known, column.settings, column.prototypes or 0, column.runs[0].experiment.model

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ttaps.evaluate.summary import Accuracy, measure
-from ttaps.report.alike import by_model, names_apart, on_same_images
 from ttaps.report.columns import Column
+from ttaps.report.grouping import by_model, names_apart, on_same_images
 from ttaps.report.pairs import before_after
 from ttaps.report.style import COLUMN, FAINT, INK, Look, new_figure, strip
 from ttaps.report.tables import Table
@@ -76,8 +76,8 @@ def costs_figure(costs: Costs) -> Any:
     faint = 0.55 if len(points) <= MANY else 0.2
     for point in points:
         x, a, look = point.seconds / unit, point.accuracy, point.look
-        axes.plot([x, x], [a.low, a.high], color=look.colour, linewidth=0.8, alpha=faint)
-        axes.plot([x], [a.percent], linestyle="", marker=look.marker, markersize=3.6, color=look.colour)
+        axes.plot([x, x], [a.low, a.high], color=look.color, linewidth=0.8, alpha=faint)
+        axes.plot([x], [a.percent], linestyle="", marker=look.marker, markersize=3.6, color=look.color)
     _scale(axes, [point.seconds / unit for point in points])
     axes.set_xlabel("time per image / source" if costs.unit else "seconds per image", fontsize=7, color=INK, labelpad=2)
     axes.set_ylabel("accuracy, %", fontsize=7, color=INK, labelpad=2)
@@ -147,5 +147,5 @@ def _write_labels(axes: Any, points: Sequence[Point], unit: float, gap: float) -
         line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.35, "shrinkA": 0, "shrinkB": 2.5}
         to, start = (point.seconds / unit, point.accuracy.percent), (1.06, place)
         axes.annotate("", to, start, textcoords="axes fraction", annotation_clip=False, arrowprops=line)
-        axes.plot([1.06], [place], marker=look.marker, markersize=3, color=look.colour, **beside)
+        axes.plot([1.06], [place], marker=look.marker, markersize=3, color=look.color, **beside)
         axes.text(1.06, place, f"  {point.label}", fontsize=6, color=INK, va="center", parse_math=False, **beside)

@@ -90,7 +90,7 @@ def by_prototypes(columns: Sequence[Column]) -> list[list[Column]]:
     for column in columns:
         run = column.runs[0]
         facts = {name: value for name, value in run.facts.items() if name not in ("seed", "model")}
-        network = {name: value for name, value in run.facts.get("model", {}).items() if name != "prototypes"}
+        network = {name: value for name, value in run.facts.get("model", {}).items() if name != "num_prototypes"}
         e = run.experiment
         key = repr((facts, network, e.method, sorted(all_settings(e).items()), e.protocol))
         groups.setdefault(key, []).append(column)
@@ -103,9 +103,9 @@ def _line(axes: Any, series: Series, values: Sequence[tuple[float, float, float]
     middle, low, high = zip(*values, strict=True)
     look, last = series.look, series.places[-1]
     if aside is None:
-        axes.fill_between(series.places, low, high, color=look.colour, alpha=0.15, linewidth=0)
+        axes.fill_between(series.places, low, high, color=look.color, alpha=0.15, linewidth=0)
     else:
         x = last + max(last, 4) * (0.02 + 0.08 * aside)
-        axes.plot([x, x], [low[-1], high[-1]], color=look.colour, linewidth=1.1, solid_capstyle="butt")
-    style = {"color": look.colour, "linestyle": look.dashes, "marker": look.marker}
+        axes.plot([x, x], [low[-1], high[-1]], color=look.color, linewidth=1.1, solid_capstyle="butt")
+    style = {"color": look.color, "linestyle": look.dashes, "marker": look.marker}
     axes.plot(series.places, middle, linewidth=1.3, markersize=2.6, label=series.label, **style)

@@ -94,9 +94,9 @@ def flips_figure(flips: list[Flip]) -> Any:
 def _tile(wall: Any, flip: Flip, left: float, top: float) -> None:
     extent = (left, left + TILE - 0.05, top + TILE - 0.05, top)
     wall.imshow(flip.picture.transpose(1, 2, 0), extent=extent, interpolation="nearest", aspect="auto")
-    colour = RIGHT if flip.fixed else WRONG
+    color = RIGHT if flip.fixed else WRONG
     for place, (words, ink) in enumerate(
-        ((short(flip.corruption), INK), (flip.before, "#777777"), (f"→ {flip.after}", colour))
+        ((short(flip.corruption), INK), (flip.before, "#777777"), (f"→ {flip.after}", color))
     ):
         write(wall, left, top + TILE + 0.005 + 0.085 * place, words, fontsize=5.6, color=ink)
 

@@ -12,7 +12,7 @@ from typing import Any
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import TtapsError
 from ttaps.model.checkpoint import load_model
-from ttaps.model.known import folder_of
+from ttaps.model.registry import folder_of
 from ttaps.report.style import FAINT, SPARE_COLOURS, label_above, look, two_panels, write
 from ttaps.training.config import TrainConfig
 from ttaps.training.state import METRICS
@@ -38,7 +38,7 @@ def read_learning(name: str, folder: Path) -> Learning:
     """Read what a run wrote down while it trained, and before it the run of the very model that it started from, if that has a record."""
     own = _read(name, folder)
     try:
-        start = load_model(folder).info.get("start", {}) if own.config.init_from else {}
+        start = load_model(folder).info.get("init_from", {}) if own.config.init_from else {}
         before = folder_of(own.config.init_from) if start else None
         if before and load_model(before).fingerprint == start["fingerprint"]:
             return _joined(read_learning(name, before), own)
@@ -90,8 +90,8 @@ def learning_figure(runs: Sequence[Learning]) -> Any:
     for number, run in enumerate(runs):
         same = sum(other.config.objective == run.config.objective for other in runs[:number])
         style = look(run.config.objective, same)
-        colour = style.colour if run.config.objective != "baseline" else SPARE_COLOURS[1]
-        marked = {"color": colour, "linestyle": style.dashes, "linewidth": 1.2}
+        color = style.color if run.config.objective != "baseline" else SPARE_COLOURS[1]
+        marked = {"color": color, "linestyle": style.dashes, "linewidth": 1.2}
         above.plot(*_columns(run.validation), marker=style.marker, markersize=2.2, label=run.name, **marked)
         below.plot(*_columns(smoothed(run.cross_entropy)), **marked)
     for epoch, pixels in sizes(runs):

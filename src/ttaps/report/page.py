@@ -51,7 +51,7 @@ def _short(table: Table) -> str:
 
 def _verdict(label: str, line: Line) -> tuple[str, ...]:
     d = line.difference
-    changed = "more than chance explains" if d.certain else "no more than chance explains"
+    changed = "more than chance explains" if d.significant else "no more than chance explains"
     real = changed if d.fixed or d.broken else "no label became right or wrong"
     before, after = (f"{accuracy.percent:.1f}" for accuracy in (line.before, line.after))
     return label, before, after, *change_words(d), real

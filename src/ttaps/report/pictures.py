@@ -41,16 +41,16 @@ def adaptation_figure(
     """
     rows = min(len(names), MOST_ROWS)
     figure = new_figure(11.6, ROW * rows + 0.35)
-    colours: dict[int, str] = {}
+    colors: dict[int, str] = {}
     for row in range(rows):
         cells = [figure.add_axes(_inches(figure, left, 0.42 + ROW * row, width, 1.4)) for left, width in CELLS]
         shown = most_probable(results[row].trace)
         for index in shown:
-            colours.setdefault(index, CLASS_COLOURS[len(colours) % len(CLASS_COLOURS)])
+            colors.setdefault(index, CLASS_COLOURS[len(colors) % len(CLASS_COLOURS)])
         _picture(cells[0], pictures[row], names[row], results[row])
         _views(cells[1], views[row])
-        _steps(cells[2], results[row], {index: colours[index] for index in shown})
-        _bars(cells[3], results[row], {index: colours[index] for index in shown})
+        _steps(cells[2], results[row], {index: colors[index] for index in shown})
+        _bars(cells[3], results[row], {index: colors[index] for index in shown})
     save_figure(figure, path)
 
 
@@ -99,10 +99,10 @@ def _views(axes: Any, views: Tensor) -> None:
         axes.imshow(mosaic(views), interpolation="nearest")
 
 
-def _steps(axes: Any, result: Result, colours: Mapping[int, str]) -> None:
+def _steps(axes: Any, result: Result, colors: Mapping[int, str]) -> None:
     steps = np.arange(len(result.trace))
-    for index, colour in colours.items():
-        axes.plot(steps, result.trace[:, index].numpy(), color=colour, linewidth=1.6, marker="o", markersize=2.8)
+    for index, color in colors.items():
+        axes.plot(steps, result.trace[:, index].numpy(), color=color, linewidth=1.6, marker="o", markersize=2.8)
     axes.set_title("probability, step by step", fontsize=9, color=INK, pad=5)
     axes.set_ylim(-0.03, 1.03)
     axes.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
@@ -112,16 +112,16 @@ def _steps(axes: Any, result: Result, colours: Mapping[int, str]) -> None:
     strip(axes)
 
 
-def _bars(axes: Any, result: Result, colours: Mapping[int, str]) -> None:
-    for place, (index, colour) in enumerate(colours.items()):
+def _bars(axes: Any, result: Result, colors: Mapping[int, str]) -> None:
+    for place, (index, color) in enumerate(colors.items()):
         before, after = (float(p[index].nan_to_num()) for p in (result.source, result.probabilities))
-        axes.barh(place, after, height=0.62, color=colour)
+        axes.barh(place, after, height=0.62, color=color)
         axes.plot([before, before], [place - 0.42, place + 0.42], color=INK, linewidth=1.4)
         write(axes, max(before, after) + 0.03, place, f"{before:.0%} → {after:.0%}", fontsize=7.5)
-        write(axes, -0.03, place, result.classes[index], ha="right", color=colour, fontweight="bold")
+        write(axes, -0.03, place, result.classes[index], ha="right", color=color, fontweight="bold")
     axes.set_title("bar: after, black line: before", fontsize=9, color=INK, pad=5)
     axes.set_xlim(0, 1.3)
-    axes.set_ylim(max(len(colours), 2) - 0.4, -0.6)
+    axes.set_ylim(max(len(colors), 2) - 0.4, -0.6)
     axes.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"])
     axes.set_yticks([])
     strip(axes)
@@ -208,16 +208,16 @@ def _chart(axes: Any, lines: Sequence[Line]) -> None:
     axes.grid(axis="x", color="#e8e8e8", linewidth=0.6)
     axes.set_axisbelow(True)
     strip(axes, keep=("bottom",))
-    for x, words, colour in (
+    for x, words, color in (
         (0, "○ before", METHOD_COLOURS["source"]),
         (24, "● after adaptation", METHOD_COLOURS["ttaps"]),
     ):
-        write(axes, x, -0.16, words, color=colour, fontsize=8.5, clip_on=False)
+        write(axes, x, -0.16, words, color=color, fontsize=8.5, clip_on=False)
 
 
-def _dot(axes: Any, accuracy: Accuracy, height: float, colour: str, full: bool) -> None:
+def _dot(axes: Any, accuracy: Accuracy, height: float, color: str, full: bool) -> None:
     axes.plot(
-        [accuracy.low, accuracy.high], [height, height], color=colour, linewidth=1.5, solid_capstyle="butt", alpha=0.75
+        [accuracy.low, accuracy.high], [height, height], color=color, linewidth=1.5, solid_capstyle="butt", alpha=0.75
     )
-    inside = colour if full else "white"
-    axes.plot(accuracy.percent, height, marker="o", markersize=6, color=colour, markerfacecolor=inside, clip_on=False)
+    inside = color if full else "white"
+    axes.plot(accuracy.percent, height, marker="o", markersize=6, color=color, markerfacecolor=inside, clip_on=False)

@@ -1,4 +1,4 @@
-"""The map of projections: z of many images coloured by class, prototypes as squares. Drawn from a stored file, without a model."""
+"""The map of projections: z of many images colored by class, prototypes as squares. Drawn from a stored file, without a model."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def projection_map(path: Path) -> tuple[str, str, Any]:
     arrays = read_projections(path)
     flat, way = flatten(np.concatenate([arrays["z"], arrays["prototypes"]]))
     caption = (
-        f"{arrays['data']}: projections z of {len(arrays['z'])} images before adaptation, coloured by class ({way}), "
-        f"model {arrays['model']} ({arrays['fingerprint']}); squares are prototypes, coloured by the class the classifier gives them."
+        f"{arrays['data']}: projections z of {len(arrays['z'])} images before adaptation, colored by class ({way}), "
+        f"model {arrays['model']} ({arrays['fingerprint']}); squares are prototypes, colored by the class the classifier gives them."
     )
     return f"{arrays['data']}-{arrays['model']}-{arrays['fingerprint']}", caption, projection_figure(flat, arrays)
 
@@ -50,8 +50,8 @@ def read_projections(path: Path) -> dict[str, NDArray[Any]]:
     except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error) as error:
         raise damaged from error
     z, prototypes = arrays["z"], arrays["prototypes"]
-    labelled = (len(z), len(prototypes)) == (len(arrays["labels"]), len(arrays["prototype_labels"]))
-    if not labelled or z.ndim != 2 or z.shape[1:] != prototypes.shape[1:] or len(z) + len(prototypes) < LEAST:
+    labeled = (len(z), len(prototypes)) == (len(arrays["labels"]), len(arrays["prototype_labels"]))
+    if not labeled or z.ndim != 2 or z.shape[1:] != prototypes.shape[1:] or len(z) + len(prototypes) < LEAST:
         raise damaged
     return arrays
 
@@ -75,14 +75,14 @@ def umap_is_there() -> bool:
 
 def principal(z: NDArray[Any]) -> Points:
     """Return the first two principal components of vectors (N, Z)."""
-    centred = z.astype(np.float64) - z.mean(0, dtype=np.float64)
-    _, _, axes = np.linalg.svd(centred, full_matrices=False)
-    points: Points = centred @ axes[:2].T
+    centered = z.astype(np.float64) - z.mean(0, dtype=np.float64)
+    _, _, axes = np.linalg.svd(centered, full_matrices=False)
+    points: Points = centered @ axes[:2].T
     return points
 
 
-def class_colours(count: int) -> list[Any]:
-    """Return a colour for each class: those of the palette while they last, else the colours of the rainbow, bright and dark in turn."""
+def class_colors(count: int) -> list[Any]:
+    """Return a color for each class: those of the palette while they last, else the colors of the rainbow, bright and dark in turn."""
     if count <= len(CLASS_COLOURS):
         return list(CLASS_COLOURS[:count])
     return [hsv_to_rgb(label / count, 0.9, (0.95, 0.55)[label % 2]) for label in range(count)]
@@ -94,12 +94,12 @@ def projection_figure(points: Points, arrays: dict[str, NDArray[Any]]) -> Any:
     images, squares = points[: len(labels)], points[len(labels) :]
     figure = new_figure(COLUMN, 2.9)
     axes = figure.add_axes((0.02, 0.02, 0.72, 0.96))
-    for label, (name, colour) in enumerate(zip(classes, class_colours(len(classes)), strict=True)):
+    for label, (name, color) in enumerate(zip(classes, class_colors(len(classes)), strict=True)):
         axes.scatter(
-            *images[labels == label].T, s=2, color=colour, alpha=0.55, linewidths=0, label=str(name), rasterized=True
+            *images[labels == label].T, s=2, color=color, alpha=0.55, linewidths=0, label=str(name), rasterized=True
         )
         own = squares[arrays["prototype_labels"] == label]
-        axes.scatter(*own.T, s=9, marker="s", color=colour, edgecolors=INK, linewidths=0.4)
+        axes.scatter(*own.T, s=9, marker="s", color=color, edgecolors=INK, linewidths=0.4)
     axes.set_axis_off()
     if len(classes) <= 20:
         figure.legend(

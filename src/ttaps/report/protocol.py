@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ttaps.adaptation import EPISODIC
-from ttaps.adaptation.settings import SETTINGS
+from ttaps.adaptation.presets import PRESETS
 from ttaps.evaluate.settings import changed_settings, default_name
 from ttaps.evaluate.summary import AVERAGE
 from ttaps.report.columns import Column
@@ -64,7 +64,7 @@ def method_words(column: Column) -> str:
         return f"{column.method}: no adaptation"
     experiment = column.runs[0].experiment
     kept = f"not everything is reset after an image ({experiment.protocol}): the order of images counts"
-    reset = "weights and optimiser are reset after every image" if experiment.protocol == EPISODIC else kept
+    reset = "weights and optimizer are reset after every image" if experiment.protocol == EPISODIC else kept
     how = [f"{column.steps} step{'s' if column.steps > 1 else ''}", f"{settings_words(column)}; {reset}"]
     if not column.learns:
         how = ["no step", settings_words(column)]
@@ -80,7 +80,7 @@ def settings_words(column: Column) -> str:
         name = default_name(column.method)
         return f"default settings ('{name}')" if name else "default settings"
     name = column.settings.partition(",")[0]
-    return f"settings '{name}': {changed}" if name in SETTINGS.get(column.method, {}) else changed
+    return f"settings '{name}': {changed}" if name in PRESETS.get(column.method, {}) else changed
 
 
 def images_words(shown: Shown, table: Table) -> str:

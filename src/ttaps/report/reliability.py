@@ -51,17 +51,15 @@ def calibration_of(column: Column, severity: int | None, end: int) -> Calibratio
 def reliability_figure(column: Column, severity: int | None) -> Any:
     """Draw accuracy against confidence before and after adaptation, with the share of images in each bin below."""
     figure = new_figure(COLUMN, 2.45)
-    for place, (words, end, colour) in enumerate(
-        (("before", 0, METHOD_COLOURS["source"]), ("after", -1, column.colour))
-    ):
+    for place, (words, end, color) in enumerate((("before", 0, METHOD_COLOURS["source"]), ("after", -1, column.color))):
         found = calibration_of(column, severity, end)
         left = 0.13 + 0.44 * place
         above = figure.add_axes((left, 0.38, 0.39, 0.5))
         below = figure.add_axes((left, 0.17, 0.39, 0.15))
-        _diagram(above, found, colour)
+        _diagram(above, found, color)
         above.set_title(f"{words}: ECE {found.ece:.1f} %", fontsize=7.5, color=INK, pad=3)
         centres = (np.arange(BINS) + 0.5) / BINS
-        below.bar(centres, found.count / found.count.sum(), width=0.9 / BINS, color=colour)
+        below.bar(centres, found.count / found.count.sum(), width=0.9 / BINS, color=color)
         below.set(xlim=(0, 1), yticks=())
         below.set_xticks((0, 0.5, 1), ("0", "0.5", "1"))
         below.set_xlabel("confidence", fontsize=7, color=INK, labelpad=1)
@@ -74,9 +72,9 @@ def reliability_figure(column: Column, severity: int | None) -> Any:
     return figure
 
 
-def _diagram(axes: Any, found: Calibration, colour: str) -> None:
+def _diagram(axes: Any, found: Calibration, color: str) -> None:
     centres = (np.arange(BINS) + 0.5) / BINS
-    axes.bar(centres, np.nan_to_num(found.accuracy), width=0.9 / BINS, color=colour, alpha=0.75, linewidth=0)
+    axes.bar(centres, np.nan_to_num(found.accuracy), width=0.9 / BINS, color=color, alpha=0.75, linewidth=0)
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle="--")
     axes.plot(found.confidence, found.accuracy, linestyle="", marker="_", markersize=4, color=INK)
     axes.set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 0.5, 1))

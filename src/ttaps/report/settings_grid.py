@@ -12,15 +12,15 @@ import numpy as np
 from ttaps.evaluate import Experiment
 from ttaps.evaluate.settings import default_name, settings_name
 from ttaps.evaluate.summary import signed
-from ttaps.report.alike import SYMBOLS
-from ttaps.report.settings_map import Settings, Tried, coloured
+from ttaps.report.grouping import SYMBOLS
+from ttaps.report.settings_map import Settings, Tried, colored
 from ttaps.report.style import COLUMN, INK, new_figure, strip
 
 ACROSS, DOWN = "lr", ("tau", "epsilon")
 LEAST = 2  # values in each direction
 CELL = 0.27  # inches, its height
 Place = tuple[tuple[float, ...], float]  # row and column
-DARK = 0.6  # of the strongest colour: white letters from here on
+DARK = 0.6  # of the strongest color: white letters from here on
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ def grids_of(settings: Settings) -> Iterator[Grid]:
 
 
 def grid_figure(grid: Grid) -> Any:
-    """Draw the change after the last step as colour and number, bold where its interval is on one side of zero; fixed and broken below."""
+    """Draw the change after the last step as color and number, bold where its interval is on one side of zero; fixed and broken below."""
     height = CELL * len(grid.rows) + 0.42
     figure = new_figure(COLUMN, height)
     axes = figure.add_axes((0.72 / COLUMN, 0.36 / height, 1 - 0.78 / COLUMN, CELL * len(grid.rows) / height))
@@ -58,7 +58,7 @@ def grid_figure(grid: Grid) -> Any:
     places = {place: (grid.rows.index(place[0]), grid.columns.index(place[1])) for place in grid.cells}
     for place, one in grid.cells.items():
         points[places[place]] = one.last.difference.points
-    strongest = coloured(axes, points, (-0.5, len(grid.columns) - 0.5)).get_clim()[1]
+    strongest = colored(axes, points, (-0.5, len(grid.columns) - 0.5)).get_clim()[1]
     for place, one in grid.cells.items():
         _write_cell(axes, one, *places[place], strongest)
     axes.set_xticks(range(len(grid.columns)), [f"{value:g}" for value in grid.columns])
@@ -77,6 +77,6 @@ def _write_cell(axes: Any, one: Tried, row: int, column: int, strongest: float) 
     ink = "white" if abs(change) > DARK * strongest else INK
     fixed, broken = one.per_hundred()
     style = {"ha": "center", "va": "center", "color": ink}
-    weight = "bold" if one.certain else "normal"
+    weight = "bold" if one.significant else "normal"
     axes.text(column, row - 0.17, signed(change), fontsize=6.5, fontweight=weight, **style)
     axes.text(column, row + 0.24, f"{fixed:.1f} / {broken:.1f}", fontsize=4.8, **style)

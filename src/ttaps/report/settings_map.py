@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from ttaps.evaluate.summary import Line
-from ttaps.report.alike import by_model, names_apart, on_same_images
 from ttaps.report.columns import Column
 from ttaps.report.curves import step_lines
+from ttaps.report.grouping import by_model, names_apart, on_same_images
 from ttaps.report.style import COLUMN, FAINT, INK, METHOD_COLOURS, RIGHT, WRONG, new_figure, strip, write
 from ttaps.report.tables import Table
 
 LEAST = 4
 ROW, LETTER = 0.14, 0.046  # inches: a setting's height and a letter's width
-USUAL = 0.9  # of the numbers that are drawn as colours
+USUAL = 0.9  # of the numbers that are drawn as colors
 COLOURS = "RdBu"  # worse is red, better is blue: told apart by eyes of every kind
 
 
@@ -35,7 +35,7 @@ class Tried:
         return self.lines[-1]
 
     @property
-    def certain(self) -> bool:
+    def significant(self) -> bool:
         """Whether the interval of the change is on one side of zero."""
         return not self.last.difference.low <= 0 <= self.last.difference.high
 
@@ -102,14 +102,14 @@ def map_figure(settings: Settings) -> Any:
 
 def _draw_changes(axes: Any, tried: Sequence[Tried]) -> None:
     """Draw each change with its interval; a full dot where that is on one side of zero."""
-    colour = METHOD_COLOURS.get(tried[0].column.method, INK)
+    color = METHOD_COLOURS.get(tried[0].column.method, INK)
     axes.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
     for place, one in enumerate(tried):
         d = one.last.difference
-        inside = colour if one.certain else "white"
-        axes.plot([d.low, d.high], [place, place], color=colour, linewidth=0.9, solid_capstyle="butt")
+        inside = color if one.significant else "white"
+        axes.plot([d.low, d.high], [place, place], color=color, linewidth=0.9, solid_capstyle="butt")
         axes.plot(
-            [d.points], [place], marker="o", markersize=3.2, color=colour, markerfacecolor=inside, markeredgewidth=0.8
+            [d.points], [place], marker="o", markersize=3.2, color=color, markerfacecolor=inside, markeredgewidth=0.8
         )
     axes.grid(axis="x", color="#eeeeee", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -126,19 +126,19 @@ def _draw_labels(axes: Any, tried: Sequence[Tried]) -> None:
     axes.set_xlim(-1.1 * most, 1.1 * most)
     axes.set_xticks([-most, 0, most], [f"{most:.2g}", "0", f"{most:.2g}"])
     strip(axes, keep=("bottom",))
-    for x, words, colour in ((0.22, "broken", WRONG), (0.78, "fixed", RIGHT)):
+    for x, words, color in ((0.22, "broken", WRONG), (0.78, "fixed", RIGHT)):
         axes.annotate(
-            words, (x, 0), (0, -13), "axes fraction", "offset points", color=colour, fontsize=6, ha="center", va="top"
+            words, (x, 0), (0, -13), "axes fraction", "offset points", color=color, fontsize=6, ha="center", va="top"
         )
 
 
 def _draw_steps(figure: Any, axes: Any, tried: Sequence[Tried], bar: float) -> None:
-    """Draw the change after every step as a colour, and the scale of colours below."""
+    """Draw the change after every step as a color, and the scale of colors below."""
     most = max(len(one.lines) for one in tried)
     points = np.full((len(tried), most - 1), np.nan)
     for place, one in enumerate(tried):
         points[place, : len(one.lines) - 1] = [line.difference.points for line in one.lines[1:]]
-    image = coloured(axes, points, (0.5, most - 0.5))
+    image = colored(axes, points, (0.5, most - 0.5))
     axes.set_xticks([1, most - 1] if most > 2 else [1])
     strip(axes, keep=())
     box = axes.get_position()
@@ -149,8 +149,8 @@ def _draw_steps(figure: Any, axes: Any, tried: Sequence[Tried], bar: float) -> N
     scale.set_ticks([-end, end], labels=[f"{low}{-end:+.1f}", f"{high}{end:+.1f}"], fontsize=6, color=INK)
 
 
-def coloured(axes: Any, points: Any, across: tuple[float, float]) -> Any:
-    """Draw numbers as colours around zero, row by row from the top; a few that are far greater than the others have the last colour."""
+def colored(axes: Any, points: Any, across: tuple[float, float]) -> Any:
+    """Draw numbers as colors around zero, row by row from the top; a few that are far greater than the others have the last color."""
     sizes = np.abs(points)
     usual, most = float(np.nanquantile(sizes, USUAL)), float(np.nanmax(sizes))
     most = max(usual if most > 2 * usual else most, 0.1)

@@ -1,4 +1,4 @@
-"""How every figure looks: one colour per method everywhere, few lines, plain words. matplotlib is imported only when one is drawn."""
+"""How every figure looks: one color per method everywhere, few lines, plain words. matplotlib is imported only when one is drawn."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from ttaps.errors import MissingExtra, UsageError
-from ttaps.files import replacing
-from ttaps.keys import key
+from ttaps.files import atomic_write
+from ttaps.rng import derive_seed
 
 FORMATS = ("png", "pdf", "svg")
 DPI = 160
 PAGE_DPI = 220  # in a web page: sharp on screens with two pixels for one
 COLUMN = 3.4  # inches, the width of a column of a paper with two
 
-# Okabe and Ito's palette: told apart by eyes of every kind, and in grey.
+# Okabe and Ito's palette: told apart by eyes of every kind, and in gray.
 METHOD_COLOURS = {
     "source": "#7a7a7a",
-    "average": "#b2182b",
+    "augment": "#b2182b",
     "ttaps": "#0072b2",
     "ttt": "#d55e00",
     "mt3": "#cc79a7",
@@ -48,7 +48,7 @@ INK, FAINT = "#222222", "#8a8a8a"
 class Look:
     """How a column of a table is drawn, in every figure."""
 
-    colour: str = "#000000"
+    color: str = "#000000"
     marker: str = MARKERS[0]
     dashes: str = DASHES[0]
 
@@ -57,16 +57,16 @@ PLAIN = Look()
 
 
 def look(method: str, variant: int) -> Look:
-    """Return the look of a method: its colour, and for each further variant (other settings, another K) a shade, a marker and dashes."""
-    base = METHOD_COLOURS.get(method) or SPARE_COLOURS[key(method) % len(SPARE_COLOURS)]
-    colour = shade(base, SHADES[variant % len(SHADES)])
-    return Look(colour, MARKERS[variant % len(MARKERS)], DASHES[variant % len(DASHES)])
+    """Return the look of a method: its color, and for each further variant (other settings, another K) a shade, a marker and dashes."""
+    base = METHOD_COLOURS.get(method) or SPARE_COLOURS[derive_seed(method) % len(SPARE_COLOURS)]
+    color = shade(base, SHADES[variant % len(SHADES)])
+    return Look(color, MARKERS[variant % len(MARKERS)], DASHES[variant % len(DASHES)])
 
 
-def shade(colour: str, amount: float) -> str:
-    """Return a colour mixed with white (amount up to 1) or black (down to -1)."""
+def shade(color: str, amount: float) -> str:
+    """Return a color mixed with white (amount up to 1) or black (down to -1)."""
     end = 255 if amount > 0 else 0
-    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    parts = (int(color[place : place + 2], 16) for place in (1, 3, 5))
     return "#" + "".join(f"{round(part + (end - part) * abs(amount)):02x}" for part in parts)
 
 
@@ -123,7 +123,7 @@ def save_figure(figure: Any, path: Path) -> None:
     import matplotlib
 
     # Type 42: letters stay letters in a PDF; publishers refuse matplotlib's usual ones.
-    with replacing(path) as scratch, matplotlib.rc_context({"pdf.fonttype": 42}):
+    with atomic_write(path) as scratch, matplotlib.rc_context({"pdf.fonttype": 42}):
         figure.savefig(scratch, format=path.suffix[1:].lower())
 
 

@@ -10,12 +10,12 @@ from time import perf_counter
 
 from torch import Tensor
 
-from ttaps.adaptation.choice import written_method
+from ttaps.adaptation.spec import parse_method
 from ttaps.evaluate import Benchmark, Plan, Store
+from ttaps.evaluate.coverage import stored
 from ttaps.evaluate.run import describe
 from ttaps.evaluate.settings import as_stored
 from ttaps.evaluate.store import FILE
-from ttaps.evaluate.tally import stored
 from ttaps.model import ModelConfig
 from ttaps.model.checkpoint import load_model
 from ttaps.reproduce.grid import Grid, Job
@@ -70,18 +70,20 @@ def estimate(grid: Grid, jobs: Sequence[Job], pictures: Sequence[Sets], out: Pat
 
 def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
     """Time one step of each kind (resolution; with the joint loss or before it) and multiply by how many there are."""
-    whole = config.batch_size % CPU_BATCH == 0 and (config.objective != "mt3" or CPU_BATCH % config.loss.task_images == 0)
+    whole = config.batch_size % CPU_BATCH == 0 and (
+        config.objective != "mt3" or CPU_BATCH % config.loss.task_images == 0
+    )
     shortened = device == "cpu" and whole and len(split.train) >= CPU_BATCH
     run = Run(replace(config, batch_size=CPU_BATCH) if shortened else config, Path("unused"), split, device)
     kinds: dict[tuple[int, bool], list[int]] = {}
     for step in range(run.schedule.steps):
-        kinds.setdefault((run.schedule.size(step), run.schedule.joint(step) > 0), []).append(step)
+        kinds.setdefault((run.schedule.size(step), run.schedule.joint_weight(step) > 0), []).append(step)
     return sum(len(steps) * _fastest(run, steps[-1]) for steps in kinds.values())
 
 
 def seconds_per_image(config: TrainConfig, method: str, pictures: Tensor) -> float:
     """Time a method on pictures with a network that is not trained yet."""
-    network, chosen = initial_network(config).to(pictures.device).eval(), written_method(method)
+    network, chosen = initial_network(config).to(pictures.device).eval(), parse_method(method)
     chosen.adapt(network, pictures[:1], [0])
     began = perf_counter()
     chosen.adapt(network, pictures, range(len(pictures))).cpu()

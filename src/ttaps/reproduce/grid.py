@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ttaps.adaptation import check
-from ttaps.adaptation.choice import written_method
+from ttaps.adaptation import ensure_supported
+from ttaps.adaptation.spec import parse_method
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import UsageError
 from ttaps.evaluate import Benchmark, Plan, open_benchmark
@@ -94,7 +94,7 @@ def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]
     for config, column in zip(configs, grid.columns, strict=True):  # what cannot be done is told before any training
         network = initial_network(config)
         for method in column.methods:
-            check(written_method(method), network, config.objective)
+            ensure_supported(parse_method(method), network, config.objective)
     jobs = [
         job for seed in grid.seeds for kind in zip(configs, grid.columns, strict=True) for job in _jobs(*kind, seed)
     ]
@@ -123,4 +123,6 @@ def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 def _jobs(config: TrainConfig, column: Column, seed: int) -> Iterator[Job]:
     for prototypes in column.prototypes or (config.model.num_prototypes,):
-        yield Job(replace(config, seed=seed, model=replace(config.model, num_prototypes=prototypes)), tuple(column.methods))
+        yield Job(
+            replace(config, seed=seed, model=replace(config.model, num_prototypes=prototypes)), tuple(column.methods)
+        )

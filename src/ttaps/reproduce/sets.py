@@ -30,7 +30,9 @@ def open_sets(grid: Grid, jobs: Sequence[Job], root: Path | None) -> list[Sets]:
     found = []
     for job in jobs:
         model = job.train.model
-        pictures = ModelConfig(num_classes=model.num_classes, image_size=model.image_size)  # jobs that differ in K share them
+        pictures = ModelConfig(
+            num_classes=model.num_classes, image_size=model.image_size
+        )  # jobs that differ in K share them
         sets = Sets(learnt(job.train.data, data_root(root), pictures), evaluated(model.image_size))
         sets.evaluated.fitted(Model(initial_network(job.train), sets.learnt.train.classes, job.name))
         found.append(sets)

@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from ttaps.adaptation import Method
-from ttaps.adaptation.choice import written_method
+from ttaps.adaptation.spec import parse_method
+from ttaps.distributed import Ranks
 from ttaps.evaluate import Benchmark, Shard, evaluate, open_benchmark
 from ttaps.evaluate.benchmark import CORRUPTED, VALIDATION
 from ttaps.evaluate.order import check_order
 from ttaps.evaluate.projections import projections_file, write_projections
 from ttaps.model.checkpoint import load_model
-from ttaps.progress import say
+from ttaps.progress import log_info
 from ttaps.reproduce.grid import Grid, Job
 from ttaps.reproduce.sets import open_sets
 from ttaps.training.folder import check_settings
 from ttaps.training.loop import ALONE, Run
-from ttaps.training.parallel import Ranks
 
 MODELS, RESULTS = "models", "results"
 PROJECTED = 2000  # images on a map of projections
@@ -35,7 +35,7 @@ def reproduce(
         check_settings(out / MODELS / job.name, job.train)
         check_order(methods_of(job), replace(grid.plan(sets.evaluated), shard=shard))
     for number, (job, sets) in enumerate(zip(jobs, pictures, strict=True), 1):
-        say(f"{number} of {len(jobs)}: {job.name}")
+        log_info(f"{number} of {len(jobs)}: {job.name}")
         Run(job.train, out / MODELS / job.name, sets.learnt, device, ranks).train()
         ranks.wait()  # until the first has written the model
         evaluate_job(grid, job, sets.evaluated, out, device, ranks)
@@ -62,7 +62,7 @@ def evaluate_job(grid: Grid, job: Job, data: Benchmark, out: Path, device: str, 
 
 def methods_of(job: Job) -> list[Method]:
     """Return what a job's model is evaluated with."""
-    return [written_method(name) for name in job.methods]
+    return [parse_method(name) for name in job.methods]
 
 
 def store_projections(grid: Grid, job: Job, out: Path, root: Path | None, device: str) -> None:

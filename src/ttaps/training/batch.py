@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ttaps.keys import generator
 from ttaps.losses import Reduce
+from ttaps.rng import generator
 from ttaps.views import CropViews, PrimeViews, ShiftViews, SwavViews
 
 

@@ -13,11 +13,11 @@ from ttaps.errors import UsageError
 from ttaps.files import write_text
 from ttaps.training.batch import epoch_steps
 from ttaps.training.config import TrainConfig
-from ttaps.training.folder import ONLY_WATCHED, SETTINGS, claimed
+from ttaps.training.folder import ONLY_WATCHED, SETTINGS, locked_run_dir
 from ttaps.training.loop import initial_network
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
-from ttaps.training.start import start_model
+from ttaps.training.start import init_model
 from ttaps.training.state import FORK, METRICS, State, check_images, load_state, save_state
 
 
@@ -29,11 +29,11 @@ def branch(source: Path, config: TrainConfig, folder: Path, split: Split) -> Non
     if load_state(folder) is not None:
         return
     if not (source / SETTINGS).exists():
-        raise UsageError(f"--branch: there is no run in {source}.")
+        raise UsageError(f"--fork-from: there is no run in {source}.")
     other = from_dict(TrainConfig, read_toml(source / SETTINGS), where=str(source))
     state = _fork(source, other, config, len(split.train))
     check_images(source, state, split.digest)
-    with claimed(folder, config):
+    with locked_run_dir(folder, config):
         if load_state(folder) is not None:  # by now
             return
         if (source / METRICS).exists():
@@ -45,7 +45,7 @@ def _fork(source: Path, other: TrainConfig, config: TrainConfig, images: int) ->
     """Return the state of the run in ``source`` to go on from: its last, or else the one in which its joint loss began."""
     states = [state for state in (load_state(source), load_state(source, FORK)) if state]
     if not states:
-        raise UsageError(f"--branch: the run in {source} has saved no state yet.")
+        raise UsageError(f"--fork-from: the run in {source} has saved no state yet.")
     steps = _schedule(config, images).steps
     fits = [s for s in states if s.step < steps and first_difference(other, config, images, s.step) is None]
     if fits:
@@ -54,19 +54,19 @@ def _fork(source: Path, other: TrainConfig, config: TrainConfig, images: int) ->
     parting = first_difference(other, config, images, step)
     if parting is not None:
         raise UsageError(
-            f"--branch: the run in {source} is at step {step}, but this one differs from step {parting} on "
+            f"--fork-from: the run in {source} is at step {step}, but this one differs from step {parting} on "
             f"({', '.join(differing(asdict(other), asdict(config)))}).\n"
             "A run keeps its last state and the one in which its joint loss began. Train from the beginning."
         )
     # What is left to do writes the model, so something must be.
     raise UsageError(
-        f"--branch: the run in {source} is at step {step}, and this one has only {steps}: nothing is left to do."
+        f"--fork-from: the run in {source} is at step {step}, and this one has only {steps}: nothing is left to do."
     )
 
 
 def with_heads(state: State, config: TrainConfig) -> State:
     """Add the heads that this run has and the other had not, as they are before the first step: until a loss sees them they rest."""
-    network = initial_network(config, start_model(config.init_from))
+    network = initial_network(config, init_model(config.init_from))
     own = {name: t for name, t in network.state_dict().items() if name.startswith("heads.")}
     still = {name: torch.zeros_like(p) for name, p in network.named_parameters() if name in own}
     fresh = {"weights": own, "momentum": still, "average": {name: own[name].clone() for name in still}}
@@ -107,15 +107,15 @@ def _everywhere(config: TrainConfig, heads: int) -> TrainConfig:
     usual = TrainConfig()
     model = replace(config.model, heads=config.model.heads[:heads])
     plain = replace(config.optimizer, warmup_epochs=0, lr_hold_epochs=0, lr_schedule="constant")
-    looked_at = ("objective", "epochs", "sizes", "size_until", "loss")
-    rest: dict[str, Any] = {name: getattr(usual, name) for name in (*ONLY_WATCHED, *looked_at, "keep")}
+    looked_at = ("objective", "epochs", "resolutions", "resolution_milestones", "loss")
+    rest: dict[str, Any] = {name: getattr(usual, name) for name in (*ONLY_WATCHED, *looked_at, "wise_ft")}
     return replace(config, model=model, optimizer=plain, **rest)
 
 
 def _at(schedule: Schedule, step: int) -> tuple[Any, ...]:
     """Return what one step depends on besides: rate, resolution and loss."""
-    config, joint = schedule.config, schedule.joint(step)
-    common = schedule.lr(step), schedule.size(step), joint
+    config, joint = schedule.config, schedule.joint_weight(step)
+    common = schedule.lr_factor(step), schedule.size(step), joint
     if joint == 0:  # the cross-entropy alone, whatever the objective
         return *common, config.loss.label_smoothing, config.loss.crop_scale, config.loss.ce_only_view
     return *common, config.objective, config.loss, schedule.prototypes_frozen(step)

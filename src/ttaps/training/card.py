@@ -9,7 +9,7 @@ from ttaps.config import flat
 from ttaps.training.config import TrainConfig
 from ttaps.training.folder import ONLY_WATCHED
 
-ELSEWHERE = ("objective", "data", "seed", "start", "model.classes")  # the card's first lines have them
+ELSEWHERE = ("objective", "data", "seed", "init_from", "model.num_classes")  # the card's first lines have them
 
 
 def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
@@ -24,7 +24,7 @@ def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
         for name, value in flat(dataclasses.asdict(config)).items()
         if value != paper[name] and name not in (*ELSEWHERE, *ONLY_WATCHED)
     ]
-    start = info.get("start")
+    start = info.get("init_from")
     started = (
         [f"It started from the weights of `{start['model']}` ({start['fingerprint']}), {start['hours']:g} hours."]
         if start
@@ -34,7 +34,8 @@ def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
         [
             f"# {config.objective} on {info['data']}, seed {config.seed}",
             "",
-            f"ResNet-{model.depth}, {model.width} filters, {model.norm} norm, {model.num_prototypes} prototypes, {model.num_classes} classes.",
+            f"ResNet-{model.depth}, {model.width} filters, {model.norm} norm, "
+            f"{model.num_prototypes} prototypes, {model.num_classes} classes.",
             f"Trained with `ttaps train` on {images:,} images for {config.epochs:g} epochs ({finished}):",
             f"{info['hours']:g} hours on {info['hardware']}.",
             *started,

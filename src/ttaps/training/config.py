@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ttaps.config import chances, rising
+from ttaps.config import check_probability, check_range
 from ttaps.errors import UsageError
 from ttaps.model.config import ModelConfig
 
 
 @dataclass(frozen=True)
-class OptimiserConfig:
-    """SGD as the paper has it; ``muon`` orthogonalises the updates of the convolutions."""
+class OptimizerConfig:
+    """SGD as the paper has it; ``muon`` orthogonalizes the updates of the convolutions."""
 
     name: Literal["sgd", "muon"] = "sgd"
     """``sgd``, or ``muon`` for the convolutions with SGD for the rest."""
@@ -62,9 +62,9 @@ class LossConfig:
     """The two directions of the swapped prediction are summed (paper) or averaged (the authors' code)."""
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy."""
-    ce_view: Literal["crop", "coloured", "views"] = "crop"
-    """What the cross-entropy sees beside SwAV: a third, uncoloured crop (the authors' code; the paper's text is
-    silent), that crop coloured and blurred as SwAV's views are, or the two SwAV views (as the paper's Fig. 1 draws it).
+    ce_view: Literal["crop", "color", "views"] = "crop"
+    """What the cross-entropy sees beside SwAV: a third, uncolored crop (the authors' code; the paper's text is
+    silent), that crop colored and blurred as SwAV's views are, or the two SwAV views (as the paper's Fig. 1 draws it).
     ``ttt`` sees its authors' shifted and mirrored pictures where this says ``crop``, and turns what the cross-entropy sees; ``mt3``
     always sees its authors'."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
@@ -74,8 +74,8 @@ class LossConfig:
     ``baseline``, ``jt`` and ``jt+ent`` only."""
     prime_swav_share: float = 0.0
     """Share of the images whose second SwAV view is a PRIME view; the rest are the paper's."""
-    ce_only_view: Literal["crop", "coloured", "view"] = "crop"
-    """What the cross-entropy sees where it is alone (``baseline``, and before the joint loss begins): the crop, the coloured crop,
+    ce_only_view: Literal["crop", "color", "views"] = "crop"
+    """What the cross-entropy sees where it is alone (``baseline``, and before the joint loss begins): the crop, the colored crop,
     or one SwAV view."""
     joint_start_epoch: float = 0.0
     """Epoch at which the joint loss (or TTT's, or MT3's) begins; before it, the cross-entropy alone, one view instead of several."""
@@ -137,8 +137,8 @@ class TrainConfig:
     """End the run when it has collapsed, lost its prototypes, or diverged."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The network."""
-    optimizer: OptimiserConfig = field(default_factory=OptimiserConfig)
-    """The optimiser."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimizer."""
     loss: LossConfig = field(default_factory=LossConfig)
     """The loss."""
 
@@ -148,8 +148,8 @@ class TrainConfig:
             ("batch_size", self.batch_size),
             ("validate_every", self.validate_every),
             ("resolutions", min(self.resolutions, default=1)),
-            ("optimiser.lr", self.optimizer.lr),
-            ("optimiser.muon_lr", self.optimizer.muon_lr),
+            ("optimizer.lr", self.optimizer.lr),
+            ("optimizer.muon_lr", self.optimizer.muon_lr),
             ("loss.epsilon", self.loss.epsilon),
             ("loss.tau", self.loss.tau),
             ("loss.inner_clip", self.loss.inner_clip),
@@ -159,8 +159,8 @@ class TrainConfig:
         below_one = (
             ("wise_ft", self.wise_ft),
             ("ema_decay", self.ema_decay),
-            ("optimiser.momentum", self.optimizer.momentum),
-            ("optimiser.smoothing", self.optimizer.kernel_smoothing),
+            ("optimizer.momentum", self.optimizer.momentum),
+            ("optimizer.kernel_smoothing", self.optimizer.kernel_smoothing),
             ("loss.label_smoothing", self.loss.label_smoothing),
         )
         for name, value in below_one:
@@ -171,16 +171,18 @@ class TrainConfig:
             or list(self.resolution_milestones) != sorted(self.resolution_milestones)
             or self.resolution_milestones[-1:] != (1.0,)
         ):
-            raise UsageError("sizes and size_until must be equally long, and size_until must rise to 1.")
-        rising(self.loss, "crop_scale", most=1)
-        chances(self.loss, "prime_share", "prime_swav_share")
+            raise UsageError(
+                "resolutions and resolution_milestones must be equally long, and resolution_milestones must rise to 1."
+            )
+        check_range(self.loss, "crop_scale", most=1)
+        check_probability(self.loss, "prime_share", "prime_swav_share")
         if self.wise_ft and not self.init_from:
-            raise UsageError("keep is a share of the weights that a run starts from: set --start MODEL too.")
+            raise UsageError("wise_ft is a share of the weights that a run starts from: set --init-from MODEL too.")
         head = HEADS.get(self.objective)
         if head and head not in self.model.heads:
             raise UsageError(f"Objective {self.objective} trains a {head} head: set --model.heads {head}.")
         if self.objective == "ttt" and self.loss.ce_view == "views":
-            raise UsageError("Objective ttt has no SwAV views: set --loss.supervised crop or coloured.")
+            raise UsageError("Objective ttt has no SwAV views: set --loss.ce-view crop or colored.")
         if self.objective == "mt3":
             _check_mt3(self)
 
@@ -193,4 +195,6 @@ def _check_mt3(config: TrainConfig) -> None:
     if config.model.norm != "group":
         raise UsageError("Objective mt3 steps on weights that no running statistics belong to: set --model.norm group.")
     if config.loss.task_images < 1 or config.batch_size % config.loss.task_images:
-        raise UsageError(f"batch ({config.batch_size}) must be a multiple of loss.task_images ({config.loss.task_images}).")
+        raise UsageError(
+            f"batch_size ({config.batch_size}) must be a multiple of loss.task_images ({config.loss.task_images})."
+        )

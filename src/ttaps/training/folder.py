@@ -9,26 +9,26 @@ from pathlib import Path
 
 from ttaps.config import from_dict, read_toml, to_toml
 from ttaps.errors import TtapsError, UsageError
-from ttaps.files import alone, sweep, write_text
+from ttaps.files import file_lock, remove_partials, write_text
 from ttaps.model.checkpoint import WEIGHTS
 from ttaps.training.config import TrainConfig
 from ttaps.training.state import STATE
 
 SETTINGS = "train.toml"
-ONLY_WATCHED = ("checkpoint_minutes", "validate_every", "stop_on_trouble")
+ONLY_WATCHED = ("checkpoint_minutes", "validate_every", "stop_on_collapse")
 """Settings that change no weight, and may change on the way."""
 
 
 @contextmanager
-def claimed(folder: Path, config: TrainConfig) -> Iterator[None]:
+def locked_run_dir(folder: Path, config: TrainConfig) -> Iterator[None]:
     """Make ``folder`` this run's and keep others out, or refuse if it holds a run with other settings."""
     check_settings(folder, config)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TtapsError(f"Cannot make the folder {folder}: {error.strerror}.") from error
-    with alone(folder / ".lock", "training here"):
-        sweep(folder)
+    with file_lock(folder / ".lock", "training here"):
+        remove_partials(folder)
         check_settings(folder, config)  # by now
         if not _begun(folder):
             write_text(folder / SETTINGS, to_toml(config))

@@ -13,12 +13,12 @@ WINDOW = 300  # steps that must look bad; a healthy start leaves ln K within 200
 TOUCH = 0.001  # nats from ln K that count as stuck; collapsed runs stay within 0.0001, lively ones pass by in 80 steps
 
 
-class Trouble(TtapsError):
+class TrainingCollapsed(TtapsError):
     """A training run that cannot succeed any more, in plain words, with what to try."""
 
 
 class Health:
-    """Watches the parts of the loss step by step; ``look`` raises :class:`Trouble`."""
+    """Watches the parts of the loss step by step; ``look`` raises :class:`TrainingCollapsed`."""
 
     def __init__(self, prototypes: int, classes: int, window: int = WINDOW) -> None:
         self.prototypes = prototypes
@@ -38,13 +38,13 @@ class Health:
             self._dead(step, parts["used"])
 
     def _diverged(self, step: int, loss: float, joint: bool) -> None:
-        remedy = "Try a lower learning rate (--optimiser.lr) or a longer warm-up (--optimiser.warmup)."
+        remedy = "Try a lower learning rate (--optimizer.lr) or a longer warm-up (--optimizer.warmup-epochs)."
         if not math.isfinite(loss):
-            raise Trouble(f"The loss is {loss} at step {step}: training has diverged.\n{remedy}")
+            raise TrainingCollapsed(f"The loss is {loss} at step {step}: training has diverged.\n{remedy}")
         self.losses.append(loss)
         chance = math.log(self.classes) + (2 * math.log(self.prototypes) if joint else 0)
         if len(self.losses) == 10 and min(self.losses) > 10 * chance:
-            raise Trouble(
+            raise TrainingCollapsed(
                 f"The loss exploded to {loss:.3g} at step {step}; knowing nothing would cost {chance:.3g}.\n{remedy}"
             )
 
@@ -54,10 +54,10 @@ class Health:
         stuck = math.log(self.prototypes)
         near = sum(abs(value - stuck) < TOUCH for value in self.swav)
         if near > 0.9 * self.window:
-            raise Trouble(
+            raise TrainingCollapsed(
                 f"Collapsed: the SwAV loss has sat at ln K = {stuck:.3f} for {near} steps (now step {step}), because all images "
-                f"look the same to the prototypes.\nTry --loss.joint-from 1 (cross-entropy first), --model.zero-init, "
-                f"--model.classifier-scale 10, --loss.epsilon 0.03 or --optimiser.name muon."
+                f"look the same to the prototypes.\nTry --loss.joint-start-epoch 1 (cross-entropy first), --model.zero-init-residual, "
+                f"--model.classifier-scale 10, --loss.epsilon 0.03 or --optimizer.name muon."
             )
 
     def _dead(self, step: int, used: Tensor) -> None:
@@ -69,8 +69,8 @@ class Health:
             return
         alive = sum(self.joint_steps - last < patience for last in self.last_used.values())
         if alive < 0.1 * self.prototypes:
-            raise Trouble(
+            raise TrainingCollapsed(
                 f"Dead prototypes: only {alive} of {self.prototypes} were nearest to any image in the last {patience} steps "
-                f"(now step {step}).\nTry --loss.sinkhorn-iterations 3 or more, fewer prototypes (--model.prototypes), "
+                f"(now step {step}).\nTry --loss.sinkhorn-iterations 3 or more, fewer prototypes (--model.num-prototypes), "
                 "or a lower learning rate."
             )

@@ -11,30 +11,30 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ttaps.config import to_toml
+from ttaps.distributed import Ranks
 from ttaps.errors import CheckpointError, UsageError
-from ttaps.keys import key
-from ttaps.model import Network, evaluating, to_unit
+from ttaps.model import Network, eval_mode, to_float
 from ttaps.model.checkpoint import Model, save_model
 from ttaps.model.heads import start_rotation_head
-from ttaps.progress import Bar, bar, say
+from ttaps.progress import Bar, bar, log_info
+from ttaps.rng import derive_seed
 from ttaps.training.batch import Batch, batch_indices, epoch_order, epoch_steps
 from ttaps.training.card import model_card
 from ttaps.training.config import TrainConfig
-from ttaps.training.folder import claimed
-from ttaps.training.health import Health, Trouble
+from ttaps.training.folder import locked_run_dir
+from ttaps.training.health import Health, TrainingCollapsed
 from ttaps.training.numerics import candidates, fastest
 from ttaps.training.objectives import OBJECTIVES
-from ttaps.training.optimiser import Average, Optimiser
-from ttaps.training.parallel import Ranks
+from ttaps.training.optimizer import Optimizer, WeightEMA
 from ttaps.training.schedule import Schedule
 from ttaps.training.split import Split
-from ttaps.training.start import facts, has_trained, kept, start_model, take_over
+from ttaps.training.start import facts, has_trained, init_model, interpolate_weights, load_init_weights
 from ttaps.training.state import FORK, State, check_images, load_state, log_metrics, rewind_metrics, save_state
-from ttaps.training.stop import asked_to_stop
+from ttaps.training.stop import graceful_interrupt
 from ttaps.training.validation import accuracy
 
 LOG_EVERY = 25  # steps between rows of metrics.jsonl; the last step has one too
-GLANCE = 2_000  # validation images looked at while training; all of them at the end
+VAL_SUBSET = 2_000  # validation images looked at while training; all of them at the end
 ALONE = Ranks()
 
 
@@ -51,17 +51,17 @@ class Run:
             raise UsageError("model.norm = batch needs the whole batch in one process: use 1 process or group norm.")
         self.config, self.folder, self.split, self.ranks = config, folder, split, ranks
         self.device = torch.device(device)
-        self.start = start_model(config.init_from)
+        self.start = init_model(config.init_from)
         if self.start and config.wise_ft and self.start.classes != split.train.classes:
             raise UsageError(
-                f"keep mixes classifiers, but '{config.init_from}' was trained for other classes than {config.data} has: set --keep 0."
+                f"wise_ft mixes classifiers, but '{config.init_from}' was trained for other classes than {config.data} has: --wise-ft 0."
             )
         # A run that goes on from weights sees other orders and views than the run that made them.
-        self.seed = key(config.seed, "after", self.start.fingerprint) if self.start else config.seed
+        self.seed = derive_seed(config.seed, "after", self.start.fingerprint) if self.start else config.seed
         self.network = initial_network(config, self.start, split.train.classes).to(self.device)
         weights = dict(self.network.named_parameters())
-        self.optimiser = Optimiser(weights, config.optimizer)
-        self.average = Average(weights.items(), config.ema_decay) if config.ema_decay else None
+        self.optimizer = Optimizer(weights, config.optimizer)
+        self.average = WeightEMA(weights.items(), config.ema_decay) if config.ema_decay else None
         self.images = torch.from_numpy(split.train.images).to(self.device)
         self.labels = torch.from_numpy(split.train.labels).to(self.device)
         self.schedule = Schedule(config, epoch_steps(len(self.images), config.batch_size))
@@ -77,7 +77,7 @@ class Run:
         if not self.ranks.first:
             self._train()
             return
-        with claimed(self.folder, self.config):
+        with locked_run_dir(self.folder, self.config):
             self._train()
 
     def _train(self) -> None:
@@ -88,19 +88,19 @@ class Run:
             first = self._start_alike(first)
         self.numerics.place(self.network)
         if first >= self.schedule.steps:
-            say(f"{self.folder} is already trained: {first} steps.")
+            log_info(f"{self.folder} is already trained: {first} steps.")
             return
         if (
             self.ranks.first
             and self.config.objective != "baseline"
-            and not self.schedule.joint(self.schedule.steps - 1)
+            and not self.schedule.joint_weight(self.schedule.steps - 1)
         ):
-            say(
+            log_info(
                 f"The loss of {self.config.objective} begins at epoch {self.config.loss.joint_start_epoch:g}, but the run ends at "
-                f"{self.config.epochs:g}: only the cross-entropy is trained.\nFor more set --loss.joint-from, and --optimiser.hold too."
+                f"{self.config.epochs:g}: only the cross-entropy is trained.\nLower --loss.joint-start-epoch, --optimizer.lr-hold-epochs."
             )
         saved = time.perf_counter()
-        with bar() as progress, asked_to_stop(self.ranks.size == 1) as stop:
+        with bar() as progress, graceful_interrupt(self.ranks.size == 1) as stop:
             task = progress.add_task(f"{self.config.objective}", total=self.schedule.steps, completed=first, note="")
             for step in range(first, self.schedule.steps):
                 began = time.perf_counter()
@@ -124,16 +124,16 @@ class Run:
 
     def _start_alike(self, first: int) -> int:
         """Make sure that all processes were told the same; then give them what the first has, and return its step."""
-        self.ranks.agree("their settings or images", to_toml(self.config), self.split.digest)
-        self.ranks.follow(tensor for group in self.groups().values() for tensor in group.values())
+        self.ranks.assert_equal("their settings or images", to_toml(self.config), self.split.digest)
+        self.ranks.broadcast(tensor for group in self.groups().values() for tensor in group.values())
         ways = candidates(self.config)
-        self.numerics = ways[self.ranks.number(ways.index(self.numerics))]
-        return self.ranks.number(first)
+        self.numerics = ways[self.ranks.broadcast_int(ways.index(self.numerics))]
+        return self.ranks.broadcast_int(first)
 
     def step(self, step: int) -> dict[str, Tensor]:
         """One gradient step on one batch."""
         batch = self.batch(step)
-        joint = self.schedule.joint(step)
+        joint = self.schedule.joint_weight(step)
         if self.schedule.joint_begins(step):
             self.begin_joint(self.schedule.size(step), self.start if step == 0 else None)
         with self.numerics.autocast(self.device):
@@ -143,11 +143,11 @@ class Run:
         if self.schedule.prototypes_frozen(step):
             self.network.prototypes.grad = None
         self.ranks.add_gradients(self.network.parameters())
-        self.optimiser.step(self.schedule.lr(step))
-        self.network.renormalise_prototypes()
+        self.optimizer.step(self.schedule.lr_factor(step))
+        self.network.renormalize_prototypes()
         if self.average:
             self.average.update(self.network.named_parameters(), step)
-        return self.ranks.whole(parts, batch)
+        return self.ranks.reduce_metrics(parts, batch)
 
     def begin_joint(self, size: int, start: Model | None = None) -> None:
         """Start what rested while the cross-entropy was alone near what the network has learnt by now, unless ``start`` had trained it."""
@@ -163,11 +163,11 @@ class Run:
     def seed_prototypes(self, size: int) -> None:
         """Put prototypes where training images are, as far as there are so many: cross-entropy alone has left the random ones far off."""
         chosen = epoch_order(len(self.images), self.seed, -1)[: self.config.model.num_prototypes].to(self.device)
-        pictures = F.interpolate(to_unit(self.images[chosen]), (size, size), mode="bilinear", antialias=True)
-        with evaluating(self.network):  # a BatchNorm must not count these pictures
+        pictures = F.interpolate(to_float(self.images[chosen]), (size, size), mode="bilinear", antialias=True)
+        with eval_mode(self.network):  # a BatchNorm must not count these pictures
             seeds = torch.cat([self.network.project(part) for part in pictures.split(128)])
         self.network.prototypes[: len(seeds)] = seeds.float()
-        self.ranks.follow([self.network.prototypes])
+        self.ranks.broadcast([self.network.prototypes])
 
     def batch(self, step: int) -> Batch:
         """Return the images of one step, or this process's rows of them."""
@@ -193,24 +193,29 @@ class Run:
         if done % LOG_EVERY == 0 or done == self.schedule.steps:
             log_metrics(
                 self.folder,
-                {"step": done, "epoch": round(self.schedule.epoch(done), 3), "lr": self.schedule.lr(step), **row},
+                {
+                    "step": done,
+                    "epoch": round(self.schedule.epoch(done), 3),
+                    "lr": self.schedule.lr_factor(step),
+                    **row,
+                },
             )
         try:
             self.health.look(done, parts, self.schedule.warm(step))
-        except Trouble as trouble:
+        except TrainingCollapsed as trouble:
             if self.config.stop_on_collapse:
                 raise
             if not self.warned:
-                say(f"Going on all the same, as told: {trouble}")
+                log_info(f"Going on all the same, as told: {trouble}")
             self.warned = True
         if (
             done % max(1, round(self.config.validate_every * self.schedule.epoch_steps)) == 0
             and done < self.schedule.steps
             and len(self.split.validation)
         ):
-            right = self.validate(self.schedule.size(step), GLANCE)
+            right = self.validate(self.schedule.size(step), VAL_SUBSET)
             log_metrics(self.folder, {"step": done, "validation_accuracy": right})
-            say(f"step {done}: {100 * right:.1f} % of validation images right  ({shown})")
+            log_info(f"step {done}: {100 * right:.1f} % of validation images right  ({shown})")
 
     def validate(self, size: int, limit: int | None = None) -> float:
         """Accuracy on validation images, with the averaged weights where there are any."""
@@ -223,10 +228,10 @@ class Run:
             return self.network
         weights = self.network.state_dict() | (self.average.weights if self.average else {})
         if self.start and self.config.wise_ft:
-            weights = kept(weights, self.start, self.config.wise_ft)
+            weights = interpolate_weights(weights, self.start, self.config.wise_ft)
         network = Network(self.config.model).to(self.device)
         network.load_state_dict(weights)
-        network.renormalise_prototypes()
+        network.renormalize_prototypes()
         return network
 
     def save(self, step: int, measured: dict[str, float] | None = None) -> None:
@@ -241,7 +246,7 @@ class Run:
 
     def groups(self) -> dict[str, dict[str, Tensor]]:
         """Return all tensors that change from step to step."""
-        groups = {"weights": self.network.state_dict(), "momentum": self.optimiser.momentum}
+        groups = {"weights": self.network.state_dict(), "momentum": self.optimizer.momentum}
         return groups | ({"average": self.average.weights} if self.average else {})
 
     def save_model(self, step: int, measured: dict[str, float]) -> None:
@@ -254,7 +259,7 @@ class Run:
             "steps": self.schedule.steps,
             "hours": round(self.seconds / 3600, 2),
             "hardware": self.hardware(),
-            **({"start": facts(self.config.init_from, self.start)} if self.start else {}),
+            **({"init_from": facts(self.config.init_from, self.start)} if self.start else {}),
             **measured,
         }
         card = model_card(self.config, info, len(self.images))
@@ -292,7 +297,7 @@ class Run:
         self.numerics = next((way for way in candidates(self.config) if str(way) == state.numerics), self.numerics)
         rewind_metrics(self.folder, state.step)
         if state.step < self.schedule.steps:
-            say(f"Going on with {self.folder} at step {state.step} of {self.schedule.steps}.")
+            log_info(f"Going on with {self.folder} at step {state.step} of {self.schedule.steps}.")
         return state.step
 
     def finish(self) -> None:
@@ -301,7 +306,7 @@ class Run:
             {"validation_accuracy": self.validate(self.config.model.image_size)} if len(self.split.validation) else {}
         )
         for right in measured.values():
-            say(f"Finished: {100 * right:.1f} % of {len(self.split.validation):,} validation images right.")
+            log_info(f"Finished: {100 * right:.1f} % of {len(self.split.validation):,} validation images right.")
         log_metrics(self.folder, {"step": self.schedule.steps, **measured})
         self.save(self.schedule.steps, measured)
 
@@ -309,8 +314,8 @@ class Run:
 def initial_network(config: TrainConfig, start: Model | None = None, classes: tuple[str, ...] = ()) -> Network:
     """Return the network before the first step: drawn, a function of the seed whatever was drawn before, or the weights of a model."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(key(config.seed, "weights"))
+        torch.manual_seed(derive_seed(config.seed, "weights"))
         network = Network(config.model).train()
     if start:
-        take_over(network, start, classes)
+        load_init_weights(network, start, classes)
     return network

@@ -33,7 +33,7 @@ class Schedule:
         """Passes over the data before ``step``."""
         return step / self.epoch_steps
 
-    def lr(self, step: int) -> float:
+    def lr_factor(self, step: int) -> float:
         """Factor on the base learning rate: linear warm-up, a level stretch, then the decay."""
         warmup = min(self.config.optimizer.warmup_epochs * self.epoch_steps, self.steps)
         if step < warmup:
@@ -48,7 +48,7 @@ class Schedule:
         sizes = self.config.resolutions or (self.config.model.image_size,)
         return next(size for size, until in zip(sizes, self.config.resolution_milestones, strict=True) if done < until)
 
-    def joint(self, step: int) -> float:
+    def joint_weight(self, step: int) -> float:
         """How far the cross-entropy alone (0, and all there is of ``baseline``) has turned into the objective's whole loss (1)."""
         loss = self.config.loss
         since = self.epoch(step) - loss.joint_start_epoch
@@ -58,14 +58,14 @@ class Schedule:
 
     def joint_begins(self, step: int) -> bool:
         """Whether this is the first step that is not the cross-entropy alone."""
-        return self.joint(step) > 0 and self.joint(step - 1) == 0
+        return self.joint_weight(step) > 0 and self.joint_weight(step - 1) == 0
 
     def warm(self, step: int) -> bool:
         """Whether warm-up is over and the joint loss has come up, so that a loss that stands still means something.
 
         Within the warm-up it does not: the paper's own training sits at ln K until the learning rate reaches about 0.3.
         """
-        return self.epoch(step) >= self.config.optimizer.warmup_epochs and self.joint(step) > 0.1
+        return self.epoch(step) >= self.config.optimizer.warmup_epochs and self.joint_weight(step) > 0.1
 
     def prototypes_frozen(self, step: int) -> bool:
         """Whether the prototypes rest while the network gets going."""

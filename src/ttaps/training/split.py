@@ -44,7 +44,7 @@ def training_images(data: str, root: Path, model: ModelConfig, any_classes: bool
     images = load_set(data, root, split="train", size=model.image_size)
     if len(images.classes) != model.num_classes and not any_classes:
         raise UsageError(
-            f"{data} has {len(images.classes)} classes, the network {model.num_classes}: set --model.classes {len(images.classes)}."
+            f"{data} has {len(images.classes)} classes, the network {model.num_classes}: set --model.num-classes {len(images.classes)}."
         )
     height, width = images.images.shape[-2:]
     if not height == width == model.image_size:

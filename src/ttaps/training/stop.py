@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def asked_to_stop(listen: bool = True) -> Iterator[Callable[[], bool]]:
+def graceful_interrupt(listen: bool = True) -> Iterator[Callable[[], bool]]:
     """Yield a function that says whether somebody has asked to stop since; who asks twice is not kept waiting.
 
     One of several processes does not ``listen``: they would not stop after the same step.

@@ -1,4 +1,4 @@
-"""Accuracy of a network on labelled images."""
+"""Accuracy of a network on labeled images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ttaps.model import Network, evaluating, to_unit
+from ttaps.model import Network, eval_mode, to_float
 
 CHUNK = 128
 
@@ -16,9 +16,9 @@ def accuracy(network: Network, images: Tensor, labels: Tensor, size: int | None 
     """Share of images classified right, at ``size`` pixels (their own unless given)."""
     device = next(network.parameters()).device
     right = 0
-    with evaluating(network):
+    with eval_mode(network):
         for chunk, truth in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
-            pixels = to_unit(chunk.to(device))
+            pixels = to_float(chunk.to(device))
             if size not in (None, images.shape[-1]):
                 pixels = F.interpolate(pixels, (size, size), mode="bilinear", antialias=True)
             right += int((network(pixels).argmax(-1) == truth.to(device)).sum())

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ttaps.config import at_least, chances
+from ttaps.config import check_min, check_probability
 from ttaps.errors import UsageError
 from ttaps.views import pillow
 from ttaps.views.swav import check
@@ -74,11 +74,11 @@ class AugmixViews:
     flip_p: float = 0.5
     """Probability of mirroring."""
     fill: tuple[int, int, int] = (128, 0, 0)
-    """Colour of what comes in from outside: what Pillow makes of the authors' ``fillcolor=128``."""
+    """Color of what comes in from outside: what Pillow makes of the authors' ``fillcolor=128``."""
 
     def __post_init__(self) -> None:
-        at_least(self, severity=LEAST, width=1, depth=1, pad=0)
-        chances(self, "flip_p")
+        check_min(self, severity=LEAST, width=1, depth=1, pad=0)
+        check_probability(self, "flip_p")
         if self.severity > LEVELS:
             raise UsageError(f"severity must be at most {LEVELS}, not {self.severity}.")
 

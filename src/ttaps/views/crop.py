@@ -15,7 +15,7 @@ def sample_boxes(draws: Tensor, size: int, scale: tuple[float, float], ratio: tu
     """Turn uniform draws (n, 2 * TRIES + 2) into boxes (top, left, height, width) inside a square of ``size`` pixels.
 
     The area is uniform in ``scale``, the aspect ratio log-uniform in ``ratio``; the first of ten tries that fits is
-    taken, else the largest centred box whose ratio is allowed.
+    taken, else the largest centered box whose ratio is allowed.
     """
     areas, ratios, corner = draws.split_with_sizes([TRIES, TRIES, 2], dim=1)
     areas = size**2 * torch.lerp(*_ends(areas, scale), areas)
@@ -62,11 +62,11 @@ def resize_taps(start: Tensor, length: Tensor, mirror: Tensor, source: int, size
     """
     start, length, mirror = (tensor[:, None, None].float() for tensor in (start, length, mirror))
     outputs = (torch.arange(size, device=start.device) + 0.5) / size
-    centre = (mirror - outputs).abs_().mul_(length).add_(start - 0.5)
+    center = (mirror - outputs).abs_().mul_(length).add_(start - 0.5)
     reach = (length / size).clamp_min_(1)
     taps = torch.arange(math.ceil(2 * max(1, source / size)), device=start.device)[:, None]
-    pixels = (centre - reach).floor_().add_(1) + taps
-    weights = (pixels - centre).abs_().div_(reach).neg_().add_(1).clamp_min_(0)
+    pixels = (center - reach).floor_().add_(1) + taps
+    weights = (pixels - center).abs_().div_(reach).neg_().add_(1).clamp_min_(0)
     weights *= (pixels >= start) & (pixels < start + length)
     weights /= weights.sum(1, keepdim=True)
     return pixels.clamp_(0, source - 1).long(), weights

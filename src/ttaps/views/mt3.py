@@ -9,7 +9,7 @@ from ttaps.views.blur import blur
 from ttaps.views.swav import SwavViews
 
 MT3_VIEWS = SwavViews(scale=(0.39, 0.94), ratio=(1.0, 1.0), jitter_strength=0.2, blur_p=0.0)
-"""Square crops of 20 to 31 of 32 pixels, colour jitter at a fifth of the usual strength."""
+"""Square crops of 20 to 31 of 32 pixels, color jitter at a fifth of the usual strength."""
 
 
 def shift_task(images: Tensor, generator: torch.Generator) -> Tensor:

@@ -18,13 +18,13 @@ class Parameters:
     flip: Tensor
     """Mirror left to right; bool, (n,)."""
     jitter: Tensor
-    """Change the colours by ``factors`` in ``order``; bool, (n,)."""
+    """Change the colors by ``factors`` in ``order``; bool, (n,)."""
     factors: Tensor
     """Brightness, contrast and saturation factor, and hue shift in turns; float, (n, 4)."""
     order: Tensor
     """Columns of ``factors`` in the order in which they are applied; a permutation of 0..3 per row, (n, 4)."""
     grayscale: Tensor
-    """Remove the colours; bool, (n,)."""
+    """Remove the colors; bool, (n,)."""
     sigma: Tensor
     """Standard deviation of the blur in pixels, 0 for none; float, (n,)."""
 

@@ -47,11 +47,11 @@ def solarize_tables(threshold: Tensor) -> Tensor:
 
 
 def rotation(degrees: Tensor, size: int) -> Tensor:
-    """Return the affine matrices (n, 2, 3) that turn square images counterclockwise about their centre."""
+    """Return the affine matrices (n, 2, 3) that turn square images counterclockwise about their center."""
     angle = -degrees.double() * (math.pi / 180)
-    cosine, sine, centre = angle.cos(), angle.sin(), size / 2
-    right = centre - centre * (cosine + sine)
-    down = centre - centre * (cosine - sine)
+    cosine, sine, center = angle.cos(), angle.sin(), size / 2
+    right = center - center * (cosine + sine)
+    down = center - center * (cosine - sine)
     return torch.stack([cosine, sine, right, -sine, cosine, down], dim=1).view(-1, 2, 3)
 
 

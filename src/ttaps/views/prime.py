@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ttaps.config import at_least, chances, rising
+from ttaps.config import check_min, check_probability, check_range
 from ttaps.views.parameters import Parameters
 from ttaps.views.swav import CropViews
 
@@ -73,9 +73,9 @@ class PrimeViews:
     """Largest frequency of a displacement, in half waves over a view."""
 
     def __post_init__(self) -> None:
-        rising(self, "scale", most=1)
-        chances(self, "flip_p")
-        at_least(self, width=1, depth=1, filter_sigma=0, color_variance=0, color_terms=1, bend_cutoff=2)
+        check_range(self, "scale", most=1)
+        check_probability(self, "flip_p")
+        check_min(self, width=1, depth=1, filter_sigma=0, color_variance=0, color_terms=1, bend_cutoff=2)
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> PrimeParameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator."""

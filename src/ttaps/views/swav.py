@@ -1,6 +1,6 @@
 """The views of the paper: SwAV's transformations without multi-crop, and the supervised crop.
 
-The order is that of the authors' pipeline (SwAV in lightning-bolts): crop, flip, colour jitter, grayscale, blur. It
+The order is that of the authors' pipeline (SwAV in lightning-bolts): crop, flip, color jitter, grayscale, blur. It
 works on 8-bit images and rounds after every operation; here nothing is rounded.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ttaps.config import at_least, chances, rising
+from ttaps.config import check_min, check_probability, check_range
 from ttaps.errors import UsageError
-from ttaps.views import blur, colour, crop
+from ttaps.views import blur, color, crop
 from ttaps.views.parameters import Parameters
 
 BLOCK = 640  # views made at a time on a CPU: those of one adapted image; a block takes 1.4 ms of calls alone
@@ -24,7 +24,7 @@ BOX_DRAWS = 2 * crop.TRIES + 2
 
 @dataclass(frozen=True)
 class CropViews:
-    """The supervised crop: random resized crop and flip, no change of colour."""
+    """The supervised crop: random resized crop and flip, no change of color."""
 
     scale: tuple[float, float] = (0.08, 1.0)
     """Range of the crop's share of the image area."""
@@ -34,9 +34,9 @@ class CropViews:
     """Probability of mirroring."""
 
     def __post_init__(self) -> None:
-        rising(self, "scale", most=1)
-        rising(self, "ratio")
-        chances(self, "flip_p")
+        check_range(self, "scale", most=1)
+        check_range(self, "ratio")
+        check_probability(self, "flip_p")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator."""
@@ -62,11 +62,11 @@ class SwavViews:
     flip_p: float = 0.5
     """Probability of mirroring."""
     jitter_strength: float = 1.0
-    """Strength of the colour jitter: 0.8, 0.8, 0.8 (brightness, contrast, saturation) and 0.2 (hue) times this."""
+    """Strength of the color jitter: 0.8, 0.8, 0.8 (brightness, contrast, saturation) and 0.2 (hue) times this."""
     jitter_p: float = 0.8
-    """Probability of colour jitter."""
+    """Probability of color jitter."""
     gray_p: float = 0.2
-    """Probability of removing the colours."""
+    """Probability of removing the colors."""
     blur_p: float = 0.5
     """Probability of blurring."""
     blur_sigma: tuple[float, float] = (0.1, 2.0)
@@ -77,25 +77,25 @@ class SwavViews:
     def __post_init__(self) -> None:
         if self.blur_kernel < 0 or (self.blur_kernel and self.blur_kernel % 2 == 0):
             raise UsageError(f"blur_kernel must be an odd number of pixels, such as 3, or 0, not {self.blur_kernel}.")
-        rising(self, "scale", most=1)
-        rising(self, "ratio", "blur_sigma")
-        at_least(self, jitter_strength=0)
-        chances(self, "flip_p", "jitter_p", "gray_p", "blur_p")
+        check_range(self, "scale", most=1)
+        check_range(self, "ratio", "blur_sigma")
+        check_min(self, jitter_strength=0)
+        check_probability(self, "flip_p", "jitter_p", "gray_p", "blur_p")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator."""
         draws = torch.rand(n, BOX_DRAWS + 13, generator=generator, dtype=torch.float64)
         chance, factors, keys, sigma, box = draws.split_with_sizes([4, 4, 4, 1, BOX_DRAWS], dim=1)
         strength = self.jitter_strength * torch.tensor([0.8, 0.8, 0.8, 0.2], dtype=torch.float64)
-        centre = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
-        low = torch.cat([(centre - strength)[:3].clamp_min(0), -strength[3:]])
+        center = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
+        low = torch.cat([(center - strength)[:3].clamp_min(0), -strength[3:]])
         low_sigma, high_sigma = self.blur_sigma
         sigma = low_sigma + (high_sigma - low_sigma) * sigma[:, 0]
         return Parameters(
             box=crop.sample_boxes(box, size, self.scale, self.ratio),
             flip=chance[:, 0] < self.flip_p,
             jitter=chance[:, 1] < self.jitter_p,
-            factors=(low + (centre + strength - low) * factors).float(),
+            factors=(low + (center + strength - low) * factors).float(),
             order=keys.argsort(1),
             grayscale=chance[:, 2] < self.gray_p,
             sigma=torch.where(chance[:, 3] < self.blur_p, sigma, 0).float(),
@@ -154,7 +154,7 @@ def kinds(parameters: Parameters) -> Tensor:
     Kind 0 has no jitter, kinds 1 to 4 shift their hue at the first to the fourth place; 9 to 5 are the same and blurred.
     Sorted in this way, the views that are blurred stand together, and so do those that shift their hue late, or at all.
     """
-    place = torch.where(parameters.jitter, (parameters.order == colour.HUE).int().argmax(1) + 1, 0)
+    place = torch.where(parameters.jitter, (parameters.order == color.HUE).int().argmax(1) + 1, 0)
     return torch.where(parameters.sigma > 0, 9 - place, place)
 
 
@@ -164,10 +164,10 @@ def make_block(
     """Make views that are sorted by kind; kind k begins at ``starts[k]``."""
     views = crop.crop(images, index, parameters.box, parameters.flip, size)
     planes = views.flatten(2)
-    colour.jitter(planes, parameters.factors, parameters.order, starts)
+    color.jitter(planes, parameters.factors, parameters.order, starts)
     gray = parameters.grayscale.nonzero()[:, 0]
     if len(gray):
-        planes.index_copy_(0, gray, colour.luminance(planes.index_select(0, gray)).expand(-1, 3, -1))
+        planes.index_copy_(0, gray, color.luminance(planes.index_select(0, gray)).expand(-1, 3, -1))
     if starts[5] < len(views):
         blur.blur(views[starts[5] :], parameters.sigma[starts[5] :], blur_kernel)
     return views.clamp_(0, 1)
@@ -176,7 +176,7 @@ def make_block(
 def check(images: Tensor, parameters: Sized, index: Tensor | None) -> None:
     """Refuse images of a wrong shape, or whose number fits neither the views nor the index."""
     if images.ndim != 4 or images.shape[1] != 3 or images.shape[2] != images.shape[3] or not len(images):
-        raise UsageError(f"images have shape {tuple(images.shape)}: give square colour images, (N, 3, H, H)")
+        raise UsageError(f"images have shape {tuple(images.shape)}: give square color images, (N, 3, H, H)")
     views = len(parameters)
     if index is not None and len(index) != views:
         raise UsageError(f"the index has {len(index)} entries for {views} views: give one per view")

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ttaps.config import at_least, chances
+from ttaps.config import check_min, check_probability
 from ttaps.views.parameters import Parameters
 from ttaps.views.swav import make_views
 
 
 @dataclass(frozen=True)
 class ShiftViews:
-    """Pad with black, crop to the old size anywhere, and flip: no change of scale or colour."""
+    """Pad with black, crop to the old size anywhere, and flip: no change of scale or color."""
 
     padding: int = 4
     """Width of the black frame in pixels: how far a picture can be shifted."""
@@ -23,8 +23,8 @@ class ShiftViews:
     """Probability of mirroring."""
 
     def __post_init__(self) -> None:
-        at_least(self, padding=0)
-        chances(self, "flip_p")
+        check_min(self, padding=0)
+        check_probability(self, "flip_p")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator; boxes are in the padded image."""

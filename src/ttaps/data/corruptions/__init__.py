@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ttaps import keys
 from ttaps.data.cifar_c import SEVERITIES, check_corruption
 from ttaps.data.corruptions import blur, digital, noise, weather
 from ttaps.data.corruptions.tools import SIDE, Floats, Pixels
 from ttaps.errors import UsageError
+from ttaps.rng import derive_seed
 
 DETERMINISTIC: Mapping[str, Callable[[Pixels, int], Floats]] = {
     "defocus_blur": blur.defocus_blur,
@@ -74,7 +74,7 @@ def corrupt_set(
         raise UsageError(f"There are {len(images)} images and {len(places)} indices; give one index per image.")
     changed = np.empty(images.shape, dtype=np.uint8)
     for number, place in enumerate(places):
-        rng = np.random.default_rng(keys.key(seed, name, severity, int(place)))
+        rng = np.random.default_rng(derive_seed(seed, name, severity, int(place)))
         changed[number] = corrupt(images[number], name, severity, rng)
     return changed
 

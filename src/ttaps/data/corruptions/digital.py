@@ -48,7 +48,7 @@ def pixelate(image: Pixels, severity: int) -> Floats:
 def jpeg_compression(image: Pixels, severity: int) -> Floats:
     """Compress with libjpeg 9b, whose chroma upsampling the official file has.
 
-    Pillow's libjpeg-turbo gives another colour to 69 % of the pixels at severity 1 and to 51 % at severity 5.
+    Pillow's libjpeg-turbo gives another color to 69 % of the pixels at severity 1 and to 51 % at severity 5.
     """
     quality = (80, 65, 58, 50, 40)[severity - 1]
     jpeglib = need("jpeglib")
@@ -60,7 +60,7 @@ def jpeg_compression(image: Pixels, severity: int) -> Floats:
 
 
 def shear(image: Floats, reach: float, rng: np.random.Generator) -> Floats:
-    """Move three corners of the centre square by up to ``reach`` pixels each way, and the image with them."""
+    """Move three corners of the center square by up to ``reach`` pixels each way, and the image with them."""
     cv2 = need("cv2")
     middle, half = SIDE // 2, SIDE // 3
     near, far = middle - half, middle + half

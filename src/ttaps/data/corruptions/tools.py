@@ -40,7 +40,7 @@ def gaussian(values: Floats, sigma: float) -> Floats:
 
 
 def clipped_zoom(values: Floats, factor: float) -> Floats:
-    """Magnify the centre of (side, side, channels) linearly; the result has the same shape."""
+    """Magnify the center of (side, side, channels) linearly; the result has the same shape."""
     side = values.shape[0]
     crop = int(np.ceil(side / factor))
     top = (side - crop) // 2

@@ -72,9 +72,9 @@ def luminance(light: Floats) -> Floats:
     the products are exact, so this is the same everywhere.
     """
     red, green, blue = (light[..., channel].astype(np.float64) for channel in range(3))
-    grey = (red * np.float32(0.299)).astype(np.float32)
-    grey = (green * np.float32(0.587) + grey).astype(np.float32)
-    fused: Floats = (blue * np.float32(0.114) + grey).astype(np.float32)
+    gray = (red * np.float32(0.299)).astype(np.float32)
+    gray = (green * np.float32(0.587) + gray).astype(np.float32)
+    fused: Floats = (blue * np.float32(0.114) + gray).astype(np.float32)
     return fused
 
 

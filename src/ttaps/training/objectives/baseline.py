@@ -14,14 +14,16 @@ from ttaps.views import CropViews, PrimeViews, SwavViews
 
 def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> dict[str, Tensor]:
     """L_CE of one view of every image."""
-    logits = network(batch.views(SwavViews(), "s") if config.ce_only_view == "view" else crop(batch, config, config.ce_only_view))
+    logits = network(
+        batch.views(SwavViews(), "s") if config.ce_only_view == "views" else crop(batch, config, config.ce_only_view)
+    )
     cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
     return {"loss": cross_entropy, "ce": cross_entropy.detach(), "accuracy": accuracy(logits, batch.labels)}
 
 
 def crop(batch: Batch, config: LossConfig, kind: str) -> Tensor:
-    """Return a crop of every image, ``coloured`` and blurred as SwAV's views are or just cut out; some as PRIME views instead."""
-    kinds = {"crop": CropViews, "coloured": SwavViews}
+    """Return a crop of every image, ``colored`` and blurred as SwAV's views are or just cut out; some as PRIME views instead."""
+    kinds = {"crop": CropViews, "color": SwavViews}
     views = batch.views(kinds[kind](scale=config.crop_scale), "crop")
     return with_prime(views, batch, config.prime_share, "prime", config.crop_scale)
 

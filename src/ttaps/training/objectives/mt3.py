@@ -8,8 +8,8 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 
 from ttaps import losses
-from ttaps.keys import generator
 from ttaps.model import Byol, Network
+from ttaps.rng import generator
 from ttaps.training.batch import Batch
 from ttaps.training.config import LossConfig
 from ttaps.training.objectives import baseline

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ttaps.keys import generator
 from ttaps.model import Network
+from ttaps.rng import generator
 from ttaps.training.batch import Batch
 from ttaps.training.config import LossConfig
 from ttaps.training.objectives import baseline
@@ -19,8 +19,8 @@ def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> di
     """L_CE + L_rotation, both of the same pictures; L_CE alone at ``joint`` = 0."""
     if joint == 0:
         return baseline.loss(network, batch, config, joint)
-    coloured = config.ce_view == "coloured"
-    pictures = baseline.crop(batch, config, "coloured") if coloured else batch.views(ShiftViews(), "crop")
+    colored = config.ce_view == "color"
+    pictures = baseline.crop(batch, config, "color") if colored else batch.views(ShiftViews(), "crop")
     logits = network(pictures)
     cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
 

@@ -1,0 +1,423 @@
+"""Every command, run as a user runs it: what it prints where, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.small_cifar import SMALL10, write_files
+from helpers.small_model import QUICK, write_model, write_picture
+from ttaps import __version__
+from ttaps.adaptation.spec import parse_setting
+from ttaps.cli import COMMANDS, main
+from ttaps.cli.options import PRESETS, print_json, shorten
+from ttaps.config import from_dict, read_toml
+from ttaps.data.cifar_files import CIFAR10_CLASSES, LAYOUTS
+from ttaps.data.sample import SAMPLE_CORRUPTIONS
+from ttaps.evaluate.store import FILE
+from ttaps.model import registry
+from ttaps.training.config import TrainConfig
+
+FAST = ("--set", "ttaps.steps=1", "--set", "ttaps.num_pairs=2")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model folder."""
+    return str(write_model(tmp_path_factory.mktemp("models") / "small"))
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    """A picture file."""
+    return str(write_picture(tmp_path / "picture.png"))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """Run a command that must succeed, and return the JSON that is all it prints on stdout."""
+    assert main(arguments) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def run_program(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m ttaps`` as a process of its own."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "ttaps", *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_help_names_every_command_and_needs_no_torch(tmp_path: Path) -> None:
+    script = "import sys; from ttaps.cli import main; assert main(['--help']) == 0; assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+def test_program_as_a_process(model: str, picture: str, tmp_path: Path) -> None:
+    done = run_program("adapt", model, picture, *QUICK, "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)[0]["image"] == picture
+    wrong = run_program("adapt", model, "nothing.png", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr == "ttaps adapt: There is no file nothing.png.\n"
+
+
+def test_no_command_is_a_wrong_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: ttaps COMMAND" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ttaps {__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_is_on_stdout(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr()
+    assert f"usage: ttaps {command}" in shown.out
+    assert not shown.err
+
+
+def test_adapt_prints_a_line_for_each_picture(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = [str(write_picture(tmp_path / name, *size)) for name, size in (("a.png", (32, 32)), ("b.png", (70, 40)))]
+    assert main(["adapt", model, *pictures, *QUICK]) == 0
+    shown = capsys.readouterr()
+    assert [line.split(": ")[0] for line in shown.out.splitlines()] == pictures
+    assert "b.png: cropped to a square and resized from 70x40 to 32x32." in shown.err
+    assert "a.png: " not in shown.err
+
+
+def test_adapt_gives_no_label_to_what_is_not_a_number(
+    model: str, picture: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = printed(capsys, "adapt", model, picture, "--method", "ttaps", "--lr", "1e38", "--json")
+    assert (row["label"], row["probability"]) == (None, None)
+    assert main(["adapt", model, picture, "--method", "ttaps", "--lr", "1e38"]) == 0
+    assert "no prediction, take smaller steps (--lr) (before: " in capsys.readouterr().out
+
+
+def test_adapt_tells_which_pictures_it_left_alone(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for sure, adapted in (("0", False), ("1", True)):
+        options = ("adapt", model, picture, *QUICK, "--confidence-threshold", sure)
+        (row,) = printed(capsys, *options, "--json")
+        assert row["adapted"] is adapted
+        assert main(list(options)) == 0
+        assert ("(left as it was)" in capsys.readouterr().out) is not adapted
+
+
+def test_adapt_json_holds_the_whole_trace(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = printed(capsys, "adapt", model, picture, "--steps", "2", "--num-pairs", "2", "--json")
+    assert [len(step) for step in row["trace"]] == [10, 10, 10]
+    assert tuple(row["probabilities"]) == CIFAR10_CLASSES
+    assert list(row["probabilities"].values()) == row["trace"][-1]
+    assert row["probability_before"] == max(row["trace"][0])
+    assert row["label"] == max(row["probabilities"], key=row["probabilities"].get)
+
+
+def test_adapt_with_the_source_method_takes_no_steps(
+    model: str, picture: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = printed(capsys, "adapt", model, picture, "--method", "source", "--json")
+    (still,) = printed(capsys, "adapt", model, picture, "--steps", "0", "--json")
+    assert len(row["trace"]) == 1
+    assert row["trace"][0] == pytest.approx(still["trace"][0], abs=1e-6)
+
+
+def test_named_settings_are_the_defaults_of_the_options(
+    model: str, picture: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = printed(capsys, "adapt", model, picture, "--method", "ttaps:fast", "--steps", "2", "--json")
+    spelled = ("--lr", "1", "--num-pairs", "24", "--confidence-threshold", "0.7", "--steps", "2")
+    assert printed(capsys, "adapt", model, picture, "--method", "ttaps", *spelled, "--json") == named
+
+
+def test_a_diverged_adaptation_is_still_json(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = printed(capsys, "adapt", model, picture, "--lr", "1e30", "--steps", "3", "--num-pairs", "2", "--json")
+    assert row["trace"][0][0] is not None
+    assert row["trace"][-1] == [None] * 10
+
+
+@pytest.mark.parametrize(
+    ("suffix", "opening"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml"), ("PNG", b"\x89PNG")]
+)
+@pytest.mark.parametrize("method", ["ttaps", "source"])
+def test_adapt_draws_a_figure(model: str, tmp_path: Path, method: str, suffix: str, opening: bytes) -> None:
+    odd = write_picture(tmp_path / "price $5 and $6 of a_b^c in a long name.png")
+    figure = tmp_path / "figures" / f"out.{suffix}"
+    quick = QUICK if method == "ttaps" else ()
+    assert main(["adapt", model, str(odd), "--method", method, *quick, "--figure", str(figure)]) == 0
+    assert figure.read_bytes().startswith(opening)
+    assert [path.name for path in figure.parent.iterdir()] == [figure.name]
+
+
+@pytest.mark.parametrize(
+    ("method", "pictures"), [("source", 1), ("augment --num-views 3", 2), ("ttaps --steps 1 --num-pairs 1", 2)]
+)
+def test_the_figure_shows_the_views_a_method_saw(
+    model: str, picture: str, tmp_path: Path, method: str, pictures: int
+) -> None:
+    """The picture itself, and all its views side by side."""
+    figure = tmp_path / "out.svg"
+    assert main(["adapt", model, picture, "--method", *method.split(), "--figure", str(figure)]) == 0
+    assert figure.read_text().count("<image") == pictures
+
+
+def test_a_picture_whose_name_is_not_text(model: str, tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.png"))
+    write_picture(path)
+    done = run_program("adapt", model, str(path), *QUICK, "--figure", "out.png", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert r"\udcff\udcfe.png" in done.stdout
+
+
+def test_evaluate_prints_a_table_per_method(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "results"
+    assert main(["evaluate", model, "--corruptions", "fog,snow", "--limit", "2", *FAST, "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "source, default settings\non sample, severity 5, model small (" in shown
+    assert "ttaps with num_pairs 2, steps 1\non sample" in shown
+    assert [line.split()[:2] for line in shown.splitlines() if line[:3] in ("fog", "sno", "Avg")] == 2 * [
+        ["fog", "2"],
+        ["snow", "2"],
+        ["Avg.", "4"],
+    ]
+    assert (out / FILE).exists()
+
+
+def test_your_own_pictures_decide_how_many_classes_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("cat", "dog", "owl"):
+        for number in range(4):
+            (tmp_path / "own" / name).mkdir(parents=True, exist_ok=True)
+            write_picture(tmp_path / "own" / name / f"{number}.png", 8 + number, 8)
+    small = ["--model.image-size", "8", "--model.width", "4", "--model.num-groups", "4", "--model.num-prototypes", "10"]
+    command = ["train", "--config", "smoke", "--data", str(tmp_path / "own"), "--out", str(tmp_path / "run"), *small]
+    command += [
+        "--epochs",
+        "1",
+        "--batch",
+        "4",
+        "--resolutions",
+        "8",
+        "--resolution-milestones",
+        "1",
+        "--objective",
+        "baseline",
+    ]
+    assert main(command) == 0
+    assert "has 3 classes, and so has the network" in capsys.readouterr().err
+    assert main(command) == 0
+    assert "already trained" in capsys.readouterr().err
+    asked = ["evaluate", str(tmp_path / "run"), "--data", str(tmp_path / "own"), "--methods", "source"]
+    assert main([*asked, "--out", str(tmp_path / "results")]) == 0
+    assert "has learnt from four fifths of these images" in capsys.readouterr().err
+
+
+def test_the_table_is_of_what_was_asked(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["evaluate", model, "--methods", "source", "--out", str(tmp_path), "--json"]
+    printed(capsys, *common, "--corruptions", "fog", "--limit", "5")
+    found = printed(capsys, *common, "--corruptions", "fog,snow", "--limit", "3")
+    (table,) = found["tables"]
+    assert (found["asked"], found["stored"], table["average"]["n"]) == (6, 6, 6)
+    assert [(line["corruption"], line["n"]) for line in table["lines"]] == [("fog", 3), ("snow", 3)]
+    (table,) = printed(capsys, *common, "--corruptions", "fog", "--limit", "5")["tables"]
+    assert [(line["corruption"], line["n"]) for line in table["lines"]] == [("fog", 5)]
+
+
+def test_evaluate_goes_on_and_shards_add_up(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", model, "--corruptions", "fog,snow", "--limit", "3", *FAST, "--seeds", "0,1", "--json"]
+    whole = printed(capsys, *command, "--out", str(tmp_path / "whole"))
+    assert printed(capsys, *command, "--out", str(tmp_path / "whole"))["tables"] == whole["tables"]
+    half = printed(capsys, *command, "--shard", "2/2", "--out", str(tmp_path / "parts"))
+    assert (half["asked"], half["stored"]) == (24, 12)
+    both = printed(capsys, *command, "--shard", "1/2", "--out", str(tmp_path / "parts"))
+    assert (both["asked"], both["stored"], both["tables"]) == (24, 24, whole["tables"])
+    assert [(table["experiments"][0]["method"], table["experiments"][0]["seed"]) for table in whole["tables"]] == [
+        ("source", 0),
+        ("source", 1),
+        ("ttaps", 0),
+        ("ttaps", 1),
+    ]
+    assert [table["average"]["n"] for table in whole["tables"]] == [6] * 4
+    assert set(whole["seconds"]) == {"adapting", "reading", "storing", "bookkeeping"}
+
+
+def test_evaluate_says_what_is_missing(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", model, "--corruptions", "fog", "--limit", "3", "--methods", "source", "--out", str(tmp_path)]
+    for shard, told in (("1/2", "2 of 3 results are here; "), ("2/2", "")):
+        assert main([*command, "--shard", shard]) == 0
+        shown = capsys.readouterr()
+        assert shown.out.splitlines()[-1].startswith(told or "Avg.")
+        assert "adapting" in shown.err.splitlines()[-1]
+    assert main([*command, "--shard", "2/2"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == f"Every image's result is in {tmp_path}."
+
+
+def test_a_shard_without_images_says_so(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", model, "--corruptions", "fog", "--limit", "1", "--methods", "source", "--out", str(tmp_path)]
+    assert main([*command, "--shard", "2/2"]) == 0
+    assert capsys.readouterr().out.startswith("0 of 1 results are here; ")
+
+
+def test_evaluate_says_how_seeds_differ(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    methods = "source,ttaps[steps=0],ttaps[steps=0,num_pairs=2]"
+    command = ["evaluate", model, "--corruptions", "fog", "--limit", "2", "--methods", methods, "--seeds", "0,1"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    said = [line.partition(", 2 seeds: ")[0] for line in printed.splitlines() if ", 2 seeds: " in line]
+    assert said == ["ttaps with steps 0", "ttaps with num_pairs 2, steps 0"]
+    assert "%, whatever the seed of the views" in printed
+
+
+def test_evaluate_has_a_folder_of_its_own_for_each_model_and_data_set(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", model, "--corruptions", "fog", "--limit", "1", "--methods", "source"]) == 0
+    assert (tmp_path / "results" / "small-sample" / FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.3", 0.3), ("5", 5), ("true", True), ("[0.2, 1.0]", [0.2, 1.0]), ('"hard"', "hard"), ("hard", "hard")],
+)
+def test_settings_are_toml_values_or_bare_words(text: str, value: object) -> None:
+    assert parse_setting(f"ttaps.views.weight-decay={text}") == ("ttaps", ["views", "weight_decay"], value)
+
+
+def test_demo_shows_a_table_and_draws_a_figure(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figure = tmp_path / "demo.png"
+    arguments = ["demo", "--model", model, "--images", "1", "--out", str(figure)]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "An untrained net. For tests only." in shown
+    assert [line.split()[0] for line in shown.splitlines() if " to +" in line] == [*SAMPLE_CORRUPTIONS, "Avg."]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_json(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = printed(capsys, "demo", "--model", model, "--images", "1", "--out", str(tmp_path / "d.svg"), "--json")
+    assert facts["summary"]["average"]["n"] == len(SAMPLE_CORRUPTIONS)
+    assert Path(facts["figure"]).exists()
+
+
+def test_train_on_the_sample_and_adapt_with_it(
+    tmp_path: Path, picture: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(tmp_path / "run")
+    small = [
+        "--model.width",
+        "16",
+        "--epochs",
+        "1",
+        "--optimizer.warmup-epochs",
+        "0.5",
+        "--loss.joint-start-epoch",
+        "0.5",
+    ]
+    assert main(["train", "--config", "smoke", "--out", run, *small]) == 0
+    assert capsys.readouterr().out == f"{run}\n"
+    assert main(["train", "--out", run, "--resume"]) == 0
+    assert "already trained: 4 steps" in capsys.readouterr().err
+    facts = printed(capsys, "info", run, "--json")
+    assert (facts["objective"], facts["data"], facts["steps"]) == ("jt+ent", "sample-train", 4)
+    assert printed(capsys, "adapt", run, picture, *QUICK, "--json")[0]["label"] in CIFAR10_CLASSES
+
+
+def test_info(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = printed(capsys, "info", model, "--json")
+    assert facts["name"] == "small"
+    assert len(facts["fingerprint"]) == 12
+    assert main(["info", model]) == 0
+    assert facts["fingerprint"] in capsys.readouterr().out
+
+
+def test_info_lists_the_embedded_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cifar10" in printed(capsys, "info", "--json")
+
+
+def test_a_model_in_the_package_goes_before_one_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, folder in (("PUBLISHED", "z"), ("EMBEDDED", "a")):
+        monkeypatch.setattr(registry, name, tmp_path / folder)
+    for folder in ("z/b", "z/c", "a/c", "a/d"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").touch()
+    assert registry.known_models() == {
+        name: tmp_path / folder / name for name, folder in (("b", "z"), ("c", "a"), ("d", "a"))
+    }
+
+
+def test_data_check_fails_when_nothing_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "check", "--json", "--data-root", str(tmp_path)]) == 1
+    assert {row["state"] for row in json.loads(capsys.readouterr().out)} == {"missing"}
+    assert main(["data", "check", "--data-root", str(tmp_path)]) == 1
+    assert "ttaps data get cifar10" in capsys.readouterr().out
+
+
+def test_data_check_fails_when_what_is_named_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(LAYOUTS, "cifar10", SMALL10)
+    write_files(SMALL10, tmp_path)
+    root = ["--data-root", str(tmp_path)]
+    assert main(["data", "check", *root]) == 0
+    assert main(["data", "check", "cifar10", *root]) == 0
+    capsys.readouterr()
+    assert main(["data", "check", "cifar100", "cifar10", *root]) == 1
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["cifar10", "cifar100"]
+
+
+PRESET_FILES = sorted(path for path in PRESETS[1].rglob("*.toml") if path.parent.name != "reproduce")
+
+
+@pytest.mark.parametrize("path", PRESET_FILES, ids=lambda path: str(path.relative_to(PRESETS[1])))
+def test_every_preset_loads_and_says_what_it_is(path: Path) -> None:
+    config = from_dict(TrainConfig, read_toml(path), where=str(path))
+    name = str(path.relative_to(PRESETS[1]).with_suffix(""))
+    assert path.read_text().startswith("# ")
+    assert f"ttaps train --config {name} " in path.read_text()
+    if name != "smoke":
+        assert path.stem == f"{config.objective}-{config.data}"
+        assert config.model.num_classes == {"cifar10": 10, "cifar100": 100}[config.data]
+
+
+def test_presets_of_the_paper_are_the_papers() -> None:
+    names = {str(path.relative_to(PRESETS[1]).with_suffix("")) for path in PRESET_FILES}
+    objectives, sets = ("baseline", "jt", "jt+ent"), ("cifar10", "cifar100")
+    assert {f"paper/{objective}-{data}" for objective in objectives for data in sets} <= names
+    assert {f"reference/{objective}-{data}" for objective in objectives[1:] for data in sets} <= names
+    best = from_dict(TrainConfig, read_toml(PRESETS[1] / "paper" / "jt+ent-cifar10.toml"), where="paper")
+    assert best == TrainConfig()
+
+
+def test_numbers_that_are_none_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": [math.nan, math.inf, 0.5], "b": (1, "x", None)})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, None, 0.5], "b": [1, "x", None]}
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        "╭─ Title ──╮\n│ Unknown   │\n│ option x  │\n│ ───────── │\n│ Perhaps you meant: │\n│   --y INT  │\n╰──────╯\n",
+        " Title \n ------\n  Unknown\n  option x\n  -----\n  Arguments similar to --x:\n  --y INT\n",
+        "\x1b[31m╭─ Title ─╮\n│\x1b[0m Unknown option x \x1b[31m│\n│ ── │\n│ Perhaps you meant: \x1b[1m--y\x1b[0m │\n╰──╯\n",
+    ],
+)
+def test_boxes_become_a_line(box: str) -> None:
+    assert shorten(box) == "Unknown option x. Did you mean --y?"
+
+
+def test_what_is_no_box_stays() -> None:
+    assert shorten("no box\n") == "no box"

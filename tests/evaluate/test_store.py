@@ -1,0 +1,234 @@
+"""The store: no row twice, nothing mixed, nothing lost, and a clear word about files that are not what they should be."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Barrier, Timer
+
+import pytest
+
+from ttaps.cli import main
+from ttaps.errors import TtapsError
+from ttaps.evaluate import Experiment, Row, Store, export_csv, merge
+from ttaps.evaluate.store import FILE
+
+FIRST = Experiment("net", "f00", "cifar10-c", "d1", "ttaps", '{"lr":0.1}', 0)
+
+
+def row(image: int = 0, corruption: str = "fog", label: int = 1, last: int = 1) -> Row:
+    return Row(corruption, 5, image, label, (0, last), (0.5, 0.75), (0.25, 0.125), 0.5)
+
+
+def test_rows_come_back_as_they_went_in(tmp_path: Path) -> None:
+    with Store(tmp_path / "new" / "folder") as store:
+        number = store.experiment(FIRST)
+        assert store.add(number, [row(3), row(1), row(1, "blur")]) == 3
+    with Store(tmp_path / "new" / "folder", write=False) as store:
+        assert store.experiments() == {number: FIRST}
+        assert list(store.rows(number)) == [row(1, "blur"), row(1), row(3)]
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == [FILE]
+
+
+def test_a_row_is_stored_once_and_the_first_one_stays(tmp_path: Path) -> None:
+    with Store(tmp_path) as store, Store(tmp_path) as second:
+        number = store.experiment(FIRST)
+        assert second.experiment(FIRST) == number
+        assert store.add(number, [row(last=1)]) == 1
+        assert second.add(number, [row(last=2), row(7)]) == 1
+        assert list(store.rows(number)) == [row(last=1), row(7)]
+
+
+@pytest.mark.parametrize("change", ["model", "fingerprint", "data", "digest", "method", "settings", "protocol", "seed"])
+def test_any_change_is_another_experiment(tmp_path: Path, change: str) -> None:
+    other = Experiment(**{**asdict(FIRST), change: 1 if change == "seed" else "other"})
+    with Store(tmp_path) as store:
+        one, two = store.experiment(FIRST), store.experiment(other)
+        store.add(one, [row()])
+        assert list(store.rows(two)) == []
+        assert store.experiments() == {one: FIRST, two: other}
+
+
+def test_a_new_store_waits_for_whoever_is_making_it(tmp_path: Path) -> None:
+    """Switching the log on needs the file alone, and sqlite does not wait for that by itself."""
+    with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TtapsError, match=r"no results in .* yet"):
+            Store(tmp_path, write=False)
+        leaving = Timer(0.2, other.execute, ["ROLLBACK"])
+        leaving.start()
+        Store(tmp_path).close()
+        leaving.join()
+
+
+def test_a_new_store_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    """As torchrun's processes do: one makes the tables, the others wait for it, and nobody is told that the file is locked."""
+    ready = Barrier(4, timeout=30)
+
+    def store_one(image: int) -> int:
+        added = 0
+        for attempt in range(10):
+            ready.wait()
+            with Store(tmp_path / str(attempt)) as store:
+                added += store.add(store.experiment(FIRST), [row(image)])
+        return added
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(store_one, range(4))) == [10] * 4
+    for attempt in range(10):
+        with Store(tmp_path / str(attempt), write=False) as store:
+            assert [one.image for one in store.rows(1)] == [0, 1, 2, 3]
+
+
+def test_a_group_of_rows_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
+    def failing() -> list[Row]:
+        raise RuntimeError("in flight")
+
+    with Store(tmp_path) as store:
+        number = store.experiment(FIRST)
+        with pytest.raises(RuntimeError):
+            store.add(number, (one for part in ([row(1)], None) for one in (part or failing())))
+        assert list(store.rows(number)) == []
+        assert store.add(number, [row(1)]) == 1
+
+
+def test_merging_adds_what_is_new(tmp_path: Path) -> None:
+    with Store(tmp_path / "a") as a, Store(tmp_path / "b") as b:
+        a.add(a.experiment(replace(FIRST, seed=9)), [row(5)])
+        a.add(a.experiment(FIRST), [row(0), row(1)])
+        b.add(b.experiment(FIRST), [row(1), row(2)])
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == 4
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == 0
+    with Store(tmp_path / "c", write=False) as c:
+        rows = {experiment.seed: list(c.rows(number)) for number, experiment in c.experiments().items()}
+    assert rows == {9: [row(5)], 0: [row(0), row(1), row(2)]}
+    with pytest.raises(TtapsError, match="no results"):
+        merge([tmp_path / "nowhere"], tmp_path / "c")
+
+
+def test_what_is_known_about_a_model_is_kept_and_merged(tmp_path: Path) -> None:
+    with Store(tmp_path / "old") as old:
+        assert old.models() == {}
+    with Store(tmp_path / "a") as a:
+        a.describe_model("f00", {"objective": "jt"})
+        a.describe_model("f00", {"objective": "jt+ent", "model": {"num_prototypes": 300}})
+    merge([tmp_path / "a", tmp_path / "old"], tmp_path / "c")
+    with Store(tmp_path / "c", write=False) as c:
+        assert c.models() == {"f00": {"objective": "jt+ent", "model": {"num_prototypes": 300}}}
+
+
+def test_the_table_for_other_programs(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        number = store.experiment(FIRST)
+        store.add(number, [row(0), row(1), row(2), row(3, last=2), row(0, "snow")])
+        export_csv(store, tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["corruption"], line["step"], line["n"], line["accuracy"], line["error"]) for line in lines] == [
+        ("fog", "0", "4", "0.0", "100.0"),
+        ("fog", "1", "4", "75.0", "25.0"),
+        ("snow", "0", "1", "0.0", "100.0"),
+        ("snow", "1", "1", "100.0", "0.0"),
+    ]
+    assert (lines[0]["settings"], lines[0]["fingerprint"], lines[0]["severity"]) == ('{"lr":0.1}', "f00", "5")
+
+
+def test_every_image_for_other_programs(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.add(store.experiment(FIRST), [row(7, last=2), row(3, "snow")])
+    assert main(["results", "export", "--images", str(tmp_path), str(tmp_path / "images.csv")]) == 0
+    with (tmp_path / "images.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    names = (
+        "method",
+        "corruption",
+        "severity",
+        "image",
+        "step",
+        "label",
+        "prediction",
+        "confidence",
+        "label_probability",
+    )
+    assert [tuple(line[name] for name in names) for line in lines] == [
+        ("ttaps", "fog", "5", "7", "0", "1", "0", "0.5", "0.25"),
+        ("ttaps", "fog", "5", "7", "1", "1", "2", "0.75", "0.125"),
+        ("ttaps", "snow", "5", "3", "0", "1", "0", "0.5", "0.25"),
+        ("ttaps", "snow", "5", "3", "1", "1", "1", "0.75", "0.125"),
+    ]
+
+
+def test_results_can_be_read_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store(tmp_path) as store:
+        store.add(store.experiment(FIRST), [row()])
+        monkeypatch.setattr("os.access", lambda path, mode: False)
+        with Store(tmp_path, write=False) as reader:  # rows are still in the writer's log
+            assert list(reader.rows(1)) == [row()]
+    with Store(tmp_path, write=False) as reader:
+        assert list(reader.rows(1)) == [row()]
+
+
+def test_nothing_is_made_where_one_only_reads(tmp_path: Path) -> None:
+    with pytest.raises(TtapsError, match="no results in"):
+        Store(tmp_path / "typo", write=False)
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_other_files_are_refused_and_left_alone(tmp_path: Path, write: bool) -> None:
+    path = tmp_path / FILE
+    path.write_text("these are my notes\n" * 100)
+    with pytest.raises(TtapsError, match="no results file"):
+        Store(tmp_path, write)
+    assert path.read_text().startswith("these are my notes")
+    path.unlink()
+    _sql(path, "CREATE TABLE recipes (name)")
+    before = path.read_bytes()
+    with pytest.raises(TtapsError, match="not a file of ttaps results"):
+        Store(tmp_path, write)
+    assert path.read_bytes() == before
+
+
+def test_another_format_is_named(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    _sql(tmp_path / FILE, "PRAGMA user_version = 99")
+    with pytest.raises(TtapsError, match="format 99"):
+        Store(tmp_path)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        number = store.experiment(FIRST)
+        store.add(number, map(row, range(500)))
+    content = bytearray((tmp_path / FILE).read_bytes())
+    content[8192:] = b"\x55" * (len(content) - 8192)
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(TtapsError, match="damaged"), Store(tmp_path, write=False) as store:
+        list(store.rows(number))
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        number = store.experiment(FIRST)
+        store.add(number, [row(0)])
+        store._connection.execute("PRAGMA max_page_count = 5")
+        with pytest.raises(TtapsError, match="full"):
+            store.add(number, map(row, range(1, 1000)))
+        assert list(store.rows(number)) == [row(0)]
+
+
+def test_a_folder_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    with pytest.raises(TtapsError, match="Cannot write"):
+        Store(tmp_path / "results")
+
+
+def _sql(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()

@@ -1,0 +1,34 @@
+"""A tiny untrained model for CIFAR-10's classes on disk, and pictures for it: for tests of the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ttaps.data.cifar_files import CIFAR10_CLASSES
+from ttaps.model import ModelConfig, Network
+from ttaps.model.checkpoint import save_model
+
+SMALL = ModelConfig(depth=8, width=4, num_groups=4, num_prototypes=12, projection_dim=8, hidden_dim=16)
+QUICK = ("--steps", "1", "--copies", "2")
+"""Options of ``ttaps adapt`` that keep it short."""
+
+
+def write_model(folder: Path) -> Path:
+    """Write the model and return its folder."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = Network(SMALL)
+    card = "# An untrained net\n\nFor tests only.\n\nSettings: none.\n"
+    save_model(folder, network, CIFAR10_CLASSES, {"objective": "jt"}, card)
+    return folder
+
+
+def write_picture(path: Path, width: int = 32, height: int = 32) -> Path:
+    """Write a picture of noise and return its path."""
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path

@@ -1,0 +1,169 @@
+"""Model folders: what is saved comes back bit for bit, and what is wrong with a folder is said in plain words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import ttaps
+from helpers.small_training import TINY
+from ttaps.errors import CheckpointError
+from ttaps.model import ModelConfig, Network
+from ttaps.model.checkpoint import fingerprint, load_model, save_model
+
+CLASSES = ("cat", "dog", "ship", "frog")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_network: Network) -> Path:
+    folder = tmp_path / "small"
+    save_model(folder, tiny_network, CLASSES, {"objective": "jt", "step": 7}, "# A small model\n")
+    return folder
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_a_model_comes_back_bit_for_bit(folder: Path, tiny_network: Network) -> None:
+    model = load_model(folder)
+    loaded, saved = model.network.state_dict(), tiny_network.state_dict()
+    assert list(loaded) == list(saved)
+    assert all(torch.equal(loaded[name], saved[name]) for name in saved)
+    assert model.network.config == TINY
+    assert not model.network.training
+    assert (model.classes, model.name, model.card) == (CLASSES, "small", "# A small model\n")
+    assert (model.info["objective"], model.info["step"]) == ("jt", 7)
+    assert model.fingerprint == fingerprint(tiny_network)
+    assert sorted(file.name for file in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+
+
+def test_batch_norm_statistics_come_back(tmp_path: Path) -> None:
+    network = Network(ModelConfig(norm="batch", depth=8, width=4)).train()
+    network(torch.rand(4, 3, 8, 8))
+    save_model(tmp_path, network, (), {}, "")
+    loaded = load_model(tmp_path).network.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in network.state_dict().items())
+    assert loaded["backbone.stem.1.num_batches_tracked"] == 1
+
+
+def test_a_users_own_backbone_comes_back(tmp_path: Path) -> None:
+    save_model(tmp_path, Network(TINY, nn.Flatten(), features=192), CLASSES, {}, "")
+    for read in (load_model, ttaps.load):
+        assert read(tmp_path, nn.Flatten(), features=192).network(torch.rand(2, 3, 8, 8)).shape == (2, 4)
+    with pytest.raises(CheckpointError, match=r"your own backbone must be passed"):
+        load_model(tmp_path)
+
+
+def test_a_flipped_bit_or_an_edited_config_is_noticed(tiny_network: Network, tmp_path: Path) -> None:
+    save_model(tmp_path, tiny_network, CLASSES, {}, "")
+    config, weights = tmp_path / "config.json", tmp_path / "model.safetensors"
+    edited = json.loads(config.read_text())
+    edited["model"]["mean"] = [0.5, 0.5, 0.5]
+    whole_config, whole = config.read_text(), weights.read_bytes()
+    config.write_text(json.dumps(edited))
+    with pytest.raises(CheckpointError, match="fingerprint"):
+        load_model(tmp_path)
+    config.write_text(whole_config)
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_model(tmp_path)
+
+
+def test_the_fingerprint_sees_every_weight(tiny_network: Network) -> None:
+    seen = {fingerprint(tiny_network)}
+    for weight in tiny_network.parameters():
+        with torch.no_grad():
+            weight.view(-1)[-1] += 1e-3
+        seen.add(fingerprint(tiny_network))
+    assert len(seen) == 1 + len(list(tiny_network.parameters()))
+    assert fingerprint(tiny_network.bfloat16()) not in seen
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no model folder .*nowhere.\nUse a run folder"):
+        load_model(tmp_path / "nowhere")
+
+
+def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"is not a model folder: it has no config.json"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", "not json", '"text"', "[]", "\udce9"])
+def test_a_config_that_is_no_config(folder: Path, content: str) -> None:
+    (folder / "config.json").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(CheckpointError, match=r"config.json"):
+        load_model(folder)
+
+
+def test_another_format_version(folder: Path) -> None:
+    edit(folder, lambda config: config.update(format=99))
+    with pytest.raises(CheckpointError, match=r"has format 99; this version of ttaps \(.*\) reads format 1.\nInstall"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda config: config["model"].update(widht=4), r"unknown key 'widht' \(did you mean 'width'\?"),
+        (lambda config: config["model"].update(width="four"), r"width must be int, not 'four'"),
+        (lambda config: config["model"].update(depth=9), r"depth must be 6n \+ 2"),
+        (lambda config: config.update(model=3), r"does not describe a network"),
+        (lambda config: config.pop("model"), r"does not describe a network"),
+        (lambda config: config.update(classes=["cat"]), r"must name 4 classes, not \['cat'\]"),
+        (lambda config: config.update(classes=4), r"must name 4 classes, not 4"),
+    ],
+)
+def test_a_config_that_was_edited(folder: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
+    edit(folder, change)
+    with pytest.raises(CheckpointError, match=message):
+        load_model(folder)
+
+
+def test_weights_of_another_shape(folder: Path) -> None:
+    edit(folder, lambda config: config["model"].update(num_prototypes=31))
+    with pytest.raises(
+        CheckpointError, match=r"'prototypes' has shape \(30, 16\), the network wants \(31, 16\) \(1 such"
+    ):
+        load_model(folder)
+
+
+def test_a_weight_too_few_or_too_many(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: tensor for name, tensor in weights.items() if name != "prototypes"}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"'prototypes' has shape nothing, the network wants \(30, 16\)"):
+        load_model(folder)
+    save_file(weights | {"extra": torch.zeros(2)}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"'extra' has shape \(2,\), the network wants nothing"):
+        load_model(folder)
+
+
+def test_missing_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"model.safetensors is missing: the folder holds no finished checkpoint"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "text", "folder"])
+def test_damaged_weights(folder: Path, damage: str) -> None:
+    path = folder / "model.safetensors"
+    content = {
+        "truncated": path.read_bytes()[:-100],
+        "empty": b"",
+        "text": b"These are no weights.\n" * 9,
+        "folder": b"",
+    }
+    path.unlink()
+    path.mkdir() if damage == "folder" else path.write_bytes(content[damage])
+    with pytest.raises(CheckpointError, match=r"damaged or not a safetensors file .*\n?.*Get or train the model again"):
+        load_model(folder)

@@ -1,0 +1,229 @@
+"""A whole table from nothing: what the presets ask for, that it goes on after a stop, and that the estimate counts right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.small_model import write_picture
+from helpers.small_training import SHORT
+from ttaps.cli import main
+from ttaps.cli.options import find_preset
+from ttaps.cli.reproduce import measured, spell
+from ttaps.config import from_dict, read_toml
+from ttaps.data import ImageSet
+from ttaps.distributed import Ranks
+from ttaps.errors import UsageError
+from ttaps.evaluate import Store
+from ttaps.model.checkpoint import load_model
+from ttaps.progress import Bar
+from ttaps.reproduce import estimate, work
+from ttaps.reproduce.grid import Grid, Job, read_grid
+from ttaps.reproduce.sets import open_sets
+from ttaps.training.config import TrainConfig
+from ttaps.training.loop import Run
+from ttaps.training.split import Split
+
+PRESETS = ("paper-cifar10", "paper-cifar100", "small", "smoke")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_do_all_of_one_seed_before_the_next(name: str) -> None:
+    path = find_preset(f"reproduce/{name}")
+    grid, jobs = read_grid(path, find_preset)
+    assert f"#   ttaps reproduce {name}" in path.read_text()
+    kinds = sum(len(column.prototypes) or 1 for column in grid.columns)
+    assert [job.train.seed for job in jobs] == [seed for seed in grid.seeds for _ in range(kinds)]
+    assert len({job.name for job in jobs}) == len(jobs)
+    assert grid.gpu == name.startswith("paper")
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
+def test_the_papers_grid_trains_the_papers_presets(data: str) -> None:
+    grid, jobs = read_grid(find_preset(f"reproduce/paper-{data}"), find_preset)
+    assert (grid.data, grid.seeds, grid.limit, grid.corruptions) == (f"{data}-c", (0, 1, 2), None, ())
+    for job in jobs:
+        if job.train.objective not in ("baseline", "jt", "jt+ent"):
+            continue
+        preset = from_dict(TrainConfig, read_toml(find_preset(f"paper/{job.train.objective}-{data}")), where="preset")
+        model = replace(preset.model, num_prototypes=job.train.model.num_prototypes)
+        assert job.train == replace(preset, seed=job.train.seed, model=model)
+    sizes = {job.train.model.num_prototypes for job in jobs if job.train.objective == "jt+ent"}
+    assert sizes == ({30, 300, 3000} if data == "cifar10" else {300})
+
+
+def test_the_small_grid_has_sixteen_filters() -> None:
+    _, jobs = read_grid(find_preset("reproduce/small"), find_preset)
+    assert {job.train.model.width for job in jobs} == {16}
+    assert Counter(job.train.objective for job in jobs) == {"baseline": 2, "jt": 2, "jt+ent": 6}
+
+
+@pytest.mark.parametrize(
+    ("column", "complaint"),
+    [
+        ('methods = ["ttasp"]', "Unknown method 'ttasp' .*did you mean 'ttaps'"),
+        ('methods = ["ttt"]', "Method 'ttt' needs training by ttt"),
+        ("prototypes = [30, 30]", "two columns train a model called jt\\+ent-K30-seed0"),
+        ("train.epohcs = 3", "unknown key 'epohcs' .*did you mean 'epochs'"),
+        ("color = 3", "unknown key 'color'"),
+        ("train = 3", "train must be a table of settings"),
+        ("train.epochs.a = 1", "epochs must be float"),
+        ("methods = []", "at least one method in every column"),
+    ],
+)
+def test_a_wrong_grid_is_refused_before_any_work(column: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_text(f'about = ""\ndata = "sample"\n[[columns]]\nconfig = "smoke"\n{column}\n')
+    with pytest.raises(UsageError, match=complaint):
+        read_grid(path, find_preset)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'data = "sample"',
+        'data = "sample"\n[[columns]]\nprototypes = [3]',
+        "columns = [1]",
+        'data = "sample"\ncolumns = 3',
+    ],
+)
+def test_a_grid_without_data_or_columns(text: str, tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"grid.toml needs data = ... and \[\[columns\]\]"):
+        read_grid(tmp_path / "grid.toml", find_preset)
+
+
+def test_an_unknown_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "smal"]) == 2
+    assert "did you mean 'reproduce/small'" in capsys.readouterr().err
+
+
+def test_smoke_stopped_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stopped after three of six models; the same command does the rest, and then there is nothing left to do."""
+    monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)  # umap takes its time
+    command = ["reproduce", "smoke", "--out", str(tmp_path), "--threads", "1"]
+    evaluate_job = work.evaluate_job
+    with monkeypatch.context() as patched:
+        left = iter(range(2))
+
+        def stopped(*arguments: object) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            evaluate_job(*arguments)  # type: ignore[arg-type]
+
+        patched.setattr(work, "evaluate_job", stopped)
+        assert main(command) == 130
+    made = sorted(path.name for path in (tmp_path / "models").iterdir())
+    assert made == ["baseline-K30-seed0", "jt+ent-K10-seed0", "jt+ent-K30-seed0"]
+    before = {name: (tmp_path / "models" / name / "model.safetensors").stat().st_mtime_ns for name in made}
+
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert all(label in printed for label in ("Baseline", "JT+ENT, K=10", "TTAPS, K=30"))
+    assert all((tmp_path / "models" / n / "model.safetensors").stat().st_mtime_ns == t for n, t in before.items())
+    assert (tmp_path / "report.html").exists()
+    maps = {path.stem for path in (tmp_path / "figures").glob("projections-*.png")}
+    assert {name.rsplit("-", 1)[0] for name in maps} == {f"projections-sample-{name.lower()}" for name in made}
+    models = [load_model(path) for path in (tmp_path / "models").iterdir()]
+    assert Counter(model.info["objective"] for model in models) == {"baseline": 2, "jt+ent": 4}
+    assert all(model.info["step"] == model.info["steps"] == 8 for model in models)
+    with Store(tmp_path / "results", write=False) as store:
+        experiments = store.experiments()
+        assert Counter(e.method for e in experiments.values()) == {"source": 6, "ttaps": 4}
+        assert all(store.count([number]) == 6 for number in experiments)
+        assert all(e.model.endswith(f"-seed{e.seed}") for e in experiments.values())
+
+    monkeypatch.setattr(estimate, "_fastest", lambda run, step: 3600.0)
+    monkeypatch.setattr(estimate, "seconds_per_image", lambda config, method, pictures: 60.0)
+    assert main([*command, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-3].split() == ["sum", "0", "0.0", "seconds", "0", "0.0", "seconds"]
+    grid, jobs = read_grid(find_preset("reproduce/smoke"), find_preset)
+    other = [replace(job, methods=("augment",)) for job in jobs]
+    (sets, *_) = open_sets(grid, jobs, None)
+    assert estimate.rows_made(tmp_path, jobs[0], sets.evaluated, grid.plan(sets.evaluated)) == 6 * len(jobs[0].methods)
+    assert estimate.rows_made(tmp_path, other[0], sets.evaluated, grid.plan(sets.evaluated)) == 0
+    assert main([*command[:3], str(tmp_path / "new"), "--dry-run"]) == 0
+    plan = capsys.readouterr().out
+    assert plan.splitlines()[-3].split() == ["sum", "48", "2.0", "days", "60", "60", "minutes"]
+    assert not (tmp_path / "new").exists()
+
+
+def small_grid(folder: Path, data: str, classes: tuple[str, str] = ("cat", "dog")) -> tuple[Grid, list[Job]]:
+    """A grid that trains on a folder of pictures of 8 pixels, and evaluates on ``data``."""
+    for name in (f"{label}/{number}.png" for label in classes for number in range(5)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_picture(folder / name, 8, 8)
+    path = folder.with_suffix(".toml")
+    path.write_text(
+        f'data = "{data}"\ntrain = {{data = "{folder}", objective = "baseline", epochs = 1, batch = 4, sizes = [8], '
+        'model = {image_size = 8, classes = 2, width = 4, groups = 4}}\n[[columns]]\nconfig = "smoke"\n'
+    )
+    return read_grid(path, find_preset)
+
+
+def test_pictures_of_another_size_than_32_are_trained_on_and_evaluated(tmp_path: Path) -> None:
+    grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
+    work.reproduce(grid, jobs, tmp_path / "out", None)
+    with Store(tmp_path / "out" / "results", write=False) as store:
+        assert store.count(list(store.experiments())) == 10
+
+
+def test_data_that_does_not_fit_is_refused_before_any_training(tmp_path: Path) -> None:
+    small_grid(tmp_path / "birds", "sample", classes=("duck", "owl"))
+    for data, complaint in (
+        ("sample", r"shape \(3, 32, 32\), model 'baseline-K30-seed0' wants \(3, 8, 8\)"),
+        (str(tmp_path / "birds"), "birds has 2 classes .'duck', ...., model 'baseline-K30-seed0' knows 2 .'cat'"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            work.reproduce(*small_grid(tmp_path / "pets", data), tmp_path / "out", None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_shared_is_refused_before_any_training(tmp_path: Path) -> None:
+    grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
+    in_order = [replace(job, methods=("source", "tent[online=true]")) for job in jobs]
+    with pytest.raises(UsageError, match=r"'tent' .*the work cannot be shared"):
+        work.reproduce(grid, in_order, tmp_path / "out", None, ranks=Ranks(rank=0, size=2))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_shows_one_bar_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions of rich refuse a second."""
+    shown: list[Bar] = []
+
+    def start(one: Bar) -> None:
+        assert not shown
+        shown.append(one)
+
+    monkeypatch.setattr(Bar, "start", start)
+    monkeypatch.setattr(Bar, "stop", lambda one: shown.clear())
+    (plan,) = measured(*small_grid(tmp_path / "pets", str(tmp_path / "pets")), tmp_path, None, "cpu")
+    assert (plan.steps, plan.rows) == (2, 10)
+
+
+def test_every_kind_of_step_is_timed_once_and_counted(textures: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two resolutions, with the joint loss and before it: the sum over steps of what a step of their kind takes."""
+    timed: list[int] = []
+
+    def seconds(run: Run, step: int) -> float:
+        timed.append(step)
+        return run.schedule.size(step) + 100.0 * (run.schedule.joint_weight(step) > 0)
+
+    monkeypatch.setattr(estimate, "_fastest", seconds)
+    run = Run(SHORT, Path("unused"), Split.of(textures))
+    expected = sum(seconds(run, step) for step in range(run.schedule.steps))
+    timed.clear()
+    assert estimate.training_seconds(SHORT, Split.of(textures), "cpu") == expected
+    assert len(timed) == 3  # 6 pixels without and with the joint loss, 8 pixels with it
+
+
+def test_times_are_spelled_in_the_unit_that_suits_them() -> None:
+    assert [spell(s) for s in (0.5, 100, 600, 7200, 864_000)] == [
+        "0.5 seconds", "100 seconds", "10 minutes", "2.0 hours", "10 days",
+    ]  # fmt: skip

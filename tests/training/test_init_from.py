@@ -1,0 +1,150 @@
+"""A run that starts from a model: the weights that fit are its weights, the rest is drawn, and nothing else of a run changes."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers.small_training import SHORT
+from ttaps.cli.options import PRESETS
+from ttaps.config import read_toml
+from ttaps.data import ImageSet
+from ttaps.errors import CheckpointError, UsageError
+from ttaps.model.checkpoint import load_model
+from ttaps.model.registry import known_models
+from ttaps.training.branch import branch
+from ttaps.training.config import TrainConfig
+from ttaps.training.loop import Run, initial_network
+from ttaps.training.split import Split
+from ttaps.training.start import facts
+
+
+@pytest.fixture
+def trained(textures: ImageSet, tmp_path: Path) -> Path:
+    """A finished run."""
+    Run(SHORT, tmp_path / "trained", Split.of(textures)).train()
+    return tmp_path / "trained"
+
+
+def begun(config: TrainConfig, textures: ImageSet, folder: Path) -> dict[str, torch.Tensor]:
+    return Run(config, folder, Split.of(textures)).network.state_dict()
+
+
+def test_it_begins_where_the_model_is(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    ours, theirs = (
+        begun(replace(SHORT, init_from=str(trained)), textures, tmp_path / "next"),
+        load_model(trained).network.state_dict(),
+    )
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_what_is_other_in_number_is_drawn(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    other = replace(SHORT.model, num_prototypes=20, heads=("rotation",))
+    config = replace(SHORT, init_from=str(trained), model=other)
+    ours, theirs = begun(config, textures, tmp_path / "next"), load_model(trained).network.state_dict()
+    drawn = initial_network(config).state_dict()
+    for name, weight in ours.items():
+        fresh = name == "prototypes" or name.startswith("heads.")
+        assert torch.equal(weight, (drawn if fresh else theirs)[name]), name
+
+
+def test_another_network_is_refused(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    wide = replace(SHORT, init_from=str(trained), model=replace(SHORT.model, width=8))
+    with pytest.raises(
+        UsageError, match=r"init_from: \'backbone.stem.0.weight' has shape \(8, 3, 3, 3\) here and shape \(4,"
+    ):
+        begun(wide, textures, tmp_path / "next")
+    with pytest.raises(CheckpointError, match="no model 'cifar11'"):
+        begun(replace(SHORT, init_from="cifar11"), textures, tmp_path / "next")
+
+
+def test_the_card_says_where_it_began_and_what_that_took(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    Run(replace(SHORT, epochs=1, init_from=str(trained)), second, Split.of(textures)).train()
+    first = load_model(trained)
+    assert load_model(second).info["init_from"]["fingerprint"] == first.fingerprint
+    assert f"started from the weights of `{trained}` ({first.fingerprint})" in load_model(second).card
+    before = replace(first, info={"hours": 1.5, "init_from": {"hours": 2.25}})
+    assert facts("mine", before) == {"model": "mine", "fingerprint": first.fingerprint, "hours": 3.75}
+
+
+def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    """The same steps with and without: only the result is another, between the two ends; its prototypes are those learnt."""
+    config, split = replace(SHORT, init_from=str(trained), epochs=2), Split.of(textures)
+    runs = {share: Run(replace(config, wise_ft=share), tmp_path / str(share), split) for share in (0.0, 0.25)}
+    for run in runs.values():
+        run.train()
+    first, last, mean = (
+        network.state_dict() for network in (load_model(trained).network, runs[0.0].result(), runs[0.25].result())
+    )
+    assert first["prototypes"].shape == last["prototypes"].shape
+    for name, found in mean.items():
+        mixed = found.is_floating_point() and name != "prototypes"
+        torch.testing.assert_close(found, 0.25 * first[name] + 0.75 * last[name] if mixed else last[name])
+    for one, other in zip(runs[0.0].network.parameters(), runs[0.25].network.parameters(), strict=True):
+        assert torch.equal(one, other)
+    with pytest.raises(UsageError, match="set --init-from"):
+        replace(SHORT, wise_ft=0.5)
+
+
+def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    config, split = replace(SHORT, init_from=str(trained), epochs=2, wise_ft=0.25), Split.of(textures)
+    Run(config, tmp_path / "whole", split).train()
+    killed = Run(config, tmp_path / "killed", split)
+    (tmp_path / "killed").mkdir()
+    for step in range(5):
+        killed.step(step)
+    killed.save(5)
+    Run(config, tmp_path / "killed", split).train()
+    whole, again = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
+    assert whole == again
+    Run(replace(SHORT, seed=1, epochs=1), tmp_path / "other", split).train()
+    for name in ("model.safetensors", "config.json"):
+        shutil.copy(tmp_path / "other" / name, trained / name)
+    with pytest.raises(UsageError, match="started from other weights"):
+        Run(config, tmp_path / "killed", split).train()
+
+
+def test_what_the_model_had_trained_is_not_started_anew(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    run = Run(replace(SHORT, init_from=str(trained)), tmp_path / "next", Split.of(textures))
+    before = run.network.prototypes.detach().clone()
+    run.begin_joint(8, run.start)  # at the first step
+    assert torch.equal(run.network.prototypes, before)
+    run.begin_joint(8)  # after steps of cross-entropy alone, which have moved the projections away
+    assert not torch.equal(run.network.prototypes, before)
+
+
+def test_a_classifier_for_other_classes_is_drawn(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+    others = Split.of(replace(textures, classes=tuple(f"other {name}" for name in textures.classes)))
+    config = replace(SHORT, init_from=str(trained))
+    ours, drawn = Run(config, tmp_path / "next", others).network, initial_network(config)
+    theirs = load_model(trained).network
+    assert torch.equal(ours.classifier.weight, drawn.classifier.weight)
+    assert torch.equal(ours.get_parameter("projector.0.weight"), theirs.get_parameter("projector.0.weight"))
+    with pytest.raises(UsageError, match="trained for other classes"):
+        Run(replace(config, wise_ft=0.5), tmp_path / "next", others)
+
+
+def test_presets_start_from_models_that_are_there() -> None:
+    starts = [read_toml(path).get("init_from") for path in PRESETS[1].rglob("*.toml")]
+    assert set(filter(None, starts)) <= set(known_models())
+    assert any(starts)
+
+
+def test_a_branch_has_the_heads_of_the_model_too(textures: ImageSet, tmp_path: Path) -> None:
+    """A run with a head, alone, starts with the model's; one that is branched off a run without heads must as well."""
+    split, headed = Split.of(textures), replace(SHORT.model, heads=("rotation",))
+    Run(replace(SHORT, objective="ttt", model=headed, epochs=2), tmp_path / "trained", split).train()
+    trunk = replace(SHORT, init_from=str(tmp_path / "trained"), epochs=2)
+    other = replace(trunk, objective="ttt", model=headed)
+    Run(trunk, tmp_path / "trunk", split).train()
+    branch(tmp_path / "trunk", other, tmp_path / "branched", split)
+    for name in ("branched", "alone"):
+        Run(other, tmp_path / name, split).train()
+    branched, alone = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("branched", "alone"))
+    assert branched == alone
