@@ -102,7 +102,10 @@ def test_killed_and_started_again_gives_the_same_bytes(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "CIFAR-10-C"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
+    }
     process = subprocess.Popen([sys.executable, "-c", SLOW_BUILD, str(folder)], env=environment)
     while len(list(folder.glob(".build/*/fog/*.npy"))) < 3:
         assert process.poll() is None

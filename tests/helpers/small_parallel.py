@@ -34,6 +34,9 @@ from ttaps.training.config import LossConfig, OptimizerConfig, TrainConfig
 from ttaps.training.loop import Run
 from ttaps.training.split import Split
 
+PATHS = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+"""Where the processes of a job find these helpers."""
+
 STEPS = 20
 Objective = Literal["baseline", "jt", "jt+ent", "ttt", "mt3"]
 Case = Objective | Literal["muon"]
@@ -91,7 +94,9 @@ def start(arguments: Sequence[str | Path], count: int = 2) -> list[subprocess.Po
             [sys.executable, __file__, *arguments],
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | meeting | {"PYTHONPATH": str(Path(__file__).parents[1]), "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
+            env=os.environ
+            | meeting
+            | {"PYTHONPATH": PATHS, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
         )
         for rank in range(count)
     ]
