@@ -14,7 +14,18 @@ import tyro
 from ttaps.adaptation import Method, Result, ensure_supported
 from ttaps.adaptation.spec import parse_method
 from ttaps.api import adapt, content_key, load
-from ttaps.cli.options import NO_PREFIX, ModelName, make_room, parse, peek, pick_device, print_json, use_threads
+from ttaps.cli.options import (
+    NO_PREFIX,
+    DeviceOptions,
+    JsonOption,
+    ModelName,
+    make_room,
+    parse,
+    peek,
+    pick_device,
+    print_json,
+    use_threads,
+)
 from ttaps.data import read_image
 from ttaps.errors import DataError, UsageError
 from ttaps.model.checkpoint import Model
@@ -25,7 +36,7 @@ from ttaps.rng import derive_seed
 
 
 @dataclass(frozen=True)
-class Adapt:
+class Adapt(DeviceOptions, JsonOption):
     """Adapt a model to each picture by itself and print its label before and after. The model is not changed."""
 
     model: ModelName
@@ -36,16 +47,10 @@ class Adapt:
     """Picture files, of any size."""
     method: str = "ttaps:tuned"
     """How to adapt (source, tent, memo, ttaps, ttaps:tuned, ...: see ttaps methods); its own settings are the options below."""
-    json: bool = False
-    """Print for machines."""
     figure: Path | None = None
     """Write a picture of what happened: PNG, PDF or SVG."""
     seed: int = 0
     """Seed of the views."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    threads: int | None = None
-    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
 
 
 def run(arguments: list[str]) -> None:

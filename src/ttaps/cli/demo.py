@@ -11,7 +11,7 @@ from pathlib import Path
 from ttaps.adaptation.spec import parse_method
 from ttaps.api import load
 from ttaps.cli.evaluate import accuracy_table, settings_line
-from ttaps.cli.options import make_room, parse, pick_device, print_json, use_threads
+from ttaps.cli.options import DeviceOptions, JsonOption, make_room, parse, pick_device, print_json, use_threads
 from ttaps.errors import UsageError
 from ttaps.evaluate import Benchmark, Row, Store, Summary, evaluate, open_benchmark, summarize, to_json
 from ttaps.model.checkpoint import Model
@@ -24,21 +24,15 @@ PICTURES = 5  # of them in the figure
 
 
 @dataclass(frozen=True)
-class Demo:
+class Demo(DeviceOptions, JsonOption):
     """Adapt the model inside the package to the corrupted pictures inside it: a table of accuracy before and after, and a figure."""
 
     images: int = IMAGES
     """Pictures under each corruption, at most 200."""
     out: Path = Path("ttaps-demo.png")
     """The figure: PNG, PDF or SVG."""
-    json: bool = False
-    """Print for machines."""
     model: str = "cifar10"
     """A model of CIFAR-10: by name, or a run folder."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    threads: int | None = None
-    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
 
 
 def run(arguments: list[str]) -> None:

@@ -11,14 +11,14 @@ from ttaps.adaptation import METHODS
 from ttaps.adaptation.presets import PRESETS
 from ttaps.api import load
 from ttaps.bench.costs import costs
-from ttaps.cli.options import parse, print_json, table, use_threads
+from ttaps.cli.options import JsonOption, parse, print_json, table, use_threads
 from ttaps.data.sample import read_sample
 from ttaps.errors import UsageError
 from ttaps.progress import bar
 
 
 @dataclass(frozen=True)
-class Methods:
+class Methods(JsonOption):
     """List the methods: what each needs, adapts and costs. The cost is measured here, on one image and one thread."""
 
     cost: bool = True
@@ -27,8 +27,6 @@ class Methods:
     """A model by name or a run folder: the shape of the networks."""
     rounds: int = 2
     """How often each method is timed."""
-    json: bool = False
-    """Print for machines."""
 
 
 def run(arguments: list[str]) -> None:
