@@ -49,6 +49,10 @@ class TableColumn:
     """The spec, with the model and K where a table has several: ``ttaps:tuned (jt-cifar10)``."""
     style: SeriesStyle = SeriesStyle()
 
+    def at(self, severity: int | None) -> pd.DataFrame:
+        """Return its images at one severity or all."""
+        return self.rows if severity is None else self.rows[self.rows["severity"] == severity]
+
     @property
     def models(self) -> list[tuple[str, str]]:
         """Name and fingerprint of each model."""

@@ -12,12 +12,11 @@ from typing import Any
 import pandas as pd
 
 from ttaps.evaluate.frame import load_rows, load_traces
+from ttaps.evaluate.statistics import AVERAGE
 from ttaps.evaluate.store import Store
 
 RUN = ["fingerprint", "seed"]
 """Columns that tell the seeds of one table column apart: of training (another model) and of views."""
-CONDITION = ["corruption", "severity"]
-AVERAGE = "Avg."
 
 PAPER_NAMES = {
     "ttt": "TTT",
@@ -67,10 +66,11 @@ def load_results(folders: Sequence[Path]) -> Results:
 
 
 def load_published(data: str, severity: int) -> pd.DataFrame:
-    """Return published accuracies in % with their deviations, by method and corruption; empty where none are published."""
+    """Return published accuracies in % (``value``, ``std``) by the paper's column and row; empty where none are published."""
     with (files("ttaps.report") / "published.csv").open(encoding="utf-8") as file:
-        numbers = pd.read_csv(file).rename(columns={"corruption": "row", "accuracy": "value"})
-    known = numbers[numbers["dataset"] == PUBLISHED_SETS.get(data)].replace({"row": {"average": AVERAGE}})
-    known = known[known["method"].isin(PAPER_NAMES)] if severity == PUBLISHED_SEVERITY else known.iloc[:0]
-    order = known["method"].map(list(PAPER_NAMES).index)
-    return known.iloc[order.argsort(kind="stable")].set_index(["method", "row"])[["value", "std"]]
+        numbers = pd.read_csv(file).rename(columns={"method": "column", "corruption": "row", "accuracy": "value"})
+    own = PUBLISHED_SETS.get(data) if severity == PUBLISHED_SEVERITY else None
+    numbers = numbers[numbers["dataset"] == own].replace({"row": {"average": AVERAGE}, "column": PAPER_NAMES})
+    order = list(PAPER_NAMES.values())
+    numbers = numbers.sort_values("column", key=lambda names: names.map(order.index), kind="stable")
+    return numbers.set_index(["column", "row"])[["value", "std"]]

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ttaps.evaluate.statistics import AVERAGE, signed
 from ttaps.report.columns import TableColumn
 from ttaps.report.figures.style import COLUMN, FAINT, INK, despine, legend_above, new_figure, styled
-from ttaps.report.tables import AVERAGE, Table, in_metric, short_name, signed
+from ttaps.report.tables import Table, in_metric, short_name
 
 BAR = 0.38  # of a row's height
 BINS = 15
