@@ -11,10 +11,21 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from ttaps.adaptation import EPISODIC, Augment, Memo, Method, Mt3, Result, Ttaps, Ttt, ensure_supported, protocol
+from ttaps.adaptation import Method, Result, ensure_supported
 from ttaps.adaptation.spec import parse_method
 from ttaps.api import adapt, content_key, load
-from ttaps.cli.options import NO_PREFIX, ModelName, make_room, parse, peek, pick_device, print_json, use_threads
+from ttaps.cli.options import (
+    NO_PREFIX,
+    DeviceOptions,
+    JsonOption,
+    ModelName,
+    make_room,
+    parse,
+    peek,
+    pick_device,
+    print_json,
+    use_threads,
+)
 from ttaps.data import read_image
 from ttaps.errors import DataError, UsageError
 from ttaps.model.checkpoint import Model
@@ -25,7 +36,7 @@ from ttaps.rng import derive_seed
 
 
 @dataclass(frozen=True)
-class Adapt:
+class Adapt(DeviceOptions, JsonOption):
     """Adapt a model to each picture by itself and print its label before and after. The model is not changed."""
 
     model: ModelName
@@ -36,16 +47,10 @@ class Adapt:
     """Picture files, of any size."""
     method: str = "ttaps:tuned"
     """How to adapt (source, tent, memo, ttaps, ttaps:tuned, ...: see ttaps methods); its own settings are the options below."""
-    json: bool = False
-    """Print for machines."""
     figure: Path | None = None
     """Write a picture of what happened: PNG, PDF or SVG."""
     seed: int = 0
     """Seed of the views."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    threads: int | None = None
-    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
 
 
 def run(arguments: list[str]) -> None:
@@ -101,7 +106,7 @@ def _adapt_all(model: Model, pictures: list[torch.Tensor], method: Method, seed:
         task = progress.add_task("Adapting", total=len(pictures), note="")
         results: list[Result] = []
         # Side by side, one thread each; all at once where one picture leaves something to the next.
-        size = torch.get_num_threads() if protocol(method) == EPISODIC else len(pictures)
+        size = len(pictures) if method.sequential else torch.get_num_threads()
         for group in batched(pictures, size):
             results += adapt(model, group, method, seed=seed)
             progress.advance(task, len(group))
@@ -115,14 +120,8 @@ def batched(items: list[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]
 
 def _some_views(method: Method, picture: torch.Tensor, seed: int) -> torch.Tensor:
     """Return the first views of a picture that the method saw; none where it makes none."""
-    own = derive_seed(seed, content_key(picture))
-    if isinstance(method, Memo) and method.steps:
-        return method.draw(picture[None], own, 0)[:8]
-    if isinstance(method, Ttt) and method.steps:
-        return method.draw(picture[None], own, 0)[0][:8]
-    if isinstance(method, Augment) or (isinstance(method, Ttaps | Mt3) and method.steps):
-        return method.draw(picture[None], own)[:8]
-    return picture[None][:0]
+    views = method.draw_views(picture[None], derive_seed(seed, content_key(picture)))
+    return picture[None][:0] if views is None else views[:8]
 
 
 def _print(paths: Sequence[Path], results: list[Result], as_json: bool) -> None:

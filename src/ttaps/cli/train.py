@@ -8,7 +8,16 @@ from typing import Annotated
 
 import tyro
 
-from ttaps.cli.options import NO_PREFIX, find_preset, parse, peek, pick_device, use_threads
+from ttaps.cli.options import (
+    NO_PREFIX,
+    DataRootOption,
+    DeviceOptions,
+    find_preset,
+    parse,
+    peek,
+    pick_device,
+    use_threads,
+)
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import UsageError
 from ttaps.progress import log_info
@@ -16,7 +25,7 @@ from ttaps.training.config import TrainConfig
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(DeviceOptions, DataRootOption):
     """Train a model. Killed at any moment, the same command goes on where it was.
 
     torchrun --nproc-per-node N -m ttaps train ... shares every batch out over N processes, with the same result as one.
@@ -31,12 +40,6 @@ class Train:
     """Go on with the run in --out under its own settings; no --config needed, and one with other settings is refused."""
     branch: Path | None = None
     """Start from the state of the run in this folder, if both would have done the same steps so far; else refused."""
-    data_root: Path | None = None
-    """Folder of the data sets; else $TTAPS_DATA, else ./data."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    threads: int | None = None
-    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
     settings: Annotated[TrainConfig, NO_PREFIX] = field(default_factory=TrainConfig)
 
 
