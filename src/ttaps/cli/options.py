@@ -153,7 +153,9 @@ def pick_device(name: str) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        because = f": {reason}" if len(reason) < 100 else ""  # to an unknown name torch answers with the list of all it knows
+        because = (
+            f": {reason}" if len(reason) < 100 else ""
+        )  # to an unknown name torch answers with the list of all it knows
         raise UsageError(
             f"Device '{name}' cannot be used here{because}.\nChoose cpu, cuda or mps; auto takes cuda where there is one, else cpu."
         ) from error
