@@ -120,7 +120,7 @@ def test_a_damaged_config(refused: Refused, model: Path, content: bytes) -> None
 
 
 def test_no_picture_at_all(refused: Refused, model: Path) -> None:
-    assert refused("adapt", model, code=2) == "Give at least one picture."
+    assert refused("adapt", model, code=2) == "Give at least one image."
 
 
 def test_a_missing_picture(refused: Refused, model: Path) -> None:

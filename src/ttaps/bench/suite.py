@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ttaps.adaptation import Source, Ttaps, make_method
+from ttaps.adaptation import Source, Ttaps
 from ttaps.adaptation.engine import gradient_steps
+from ttaps.adaptation.spec import parse_method
 from ttaps.api import load
 from ttaps.bench.measure import Rounds, interleaved, multiply, operations, peak_memory
 from ttaps.bench.naive import naive
@@ -105,7 +106,7 @@ def exact_operations(network: Network, method: Ttaps, image: Tensor) -> int:
     The frozen part once over all views, every step on the adapted part, and the image's prediction before and after every step.
     """
     cut = SplitNetwork(network, method.adapt_params)
-    views = method.draw(image, 0)[: 2 * method.num_pairs]
+    views = method.draw_views(image, 0)[: 2 * method.num_pairs]
     features, plain, weights = cut.frozen(views), cut.frozen(image), cut.weights()
     frozen, first = operations(lambda: cut.frozen(views)), operations(lambda: cut.frozen(image))
     predict = operations(lambda: network.classifier(cut.adapted(plain, weights)))
@@ -145,7 +146,7 @@ def _growth(times: dict[str, Rounds]) -> dict[int, Rounds]:
 
 
 def _fast() -> Ttaps:
-    method = make_method("ttaps:fast")
+    method = parse_method("ttaps:fast")
     assert isinstance(method, Ttaps)
     return method
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttaps.adaptation import make_method
+from ttaps.adaptation.spec import parse_method
 from ttaps.api import load
 from ttaps.cli.evaluate import accuracy_table, settings_line
 from ttaps.cli.options import DeviceOptions, JsonOption, make_room, parse, pick_device, print_json, use_threads
@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> None:
 def measure(model: Model, data: Benchmark, images: int) -> tuple[Summary, list[Row]]:
     """Adapt to the first pictures of a fair order under every corruption."""
     with tempfile.TemporaryDirectory() as scratch:
-        (number,) = evaluate(model, data, [make_method(METHOD)], folder=Path(scratch), limit=images)
+        (number,) = evaluate(model, data, [parse_method(METHOD)], folder=Path(scratch), limit=images)
         with Store(Path(scratch), write=False) as store:
             return summarize(store, number), list(store.rows(number))
 

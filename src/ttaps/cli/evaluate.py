@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import tyro
 
 from ttaps.adaptation import EPISODIC, ensure_supported
-from ttaps.adaptation.spec import chosen_methods
+from ttaps.adaptation.spec import parse_methods
 from ttaps.api import load
 from ttaps.cli.options import (
     DataRootOption,
@@ -84,7 +84,7 @@ class Evaluate(DeviceOptions, DataRootOption, JsonOption):
 def run(arguments: list[str]) -> None:
     """Evaluate, then print what the rows say."""
     options = parse(Evaluate, "evaluate", arguments)
-    methods = chosen_methods(options.methods, options.set)
+    methods = parse_methods(options.methods, options.set)
     seeds = numbers(options.seeds, "--seeds")
     shard = Shard.parse(options.shard) if options.shard else Shard.of_rank()
     if options.shard and Shard.of_rank().count > 1:

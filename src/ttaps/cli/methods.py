@@ -64,8 +64,8 @@ def _describe(name: str, cost: float | None) -> dict[str, Any]:
         "trained_by": list(method.trained_by) or ["any"],
         "adapts": method.adapts,
         "paper": method.paper or None,
-        "steps": getattr(method, "steps", None),
-        "lr": getattr(method, "lr", None),
+        "steps": method.num_steps or None,
+        "lr": method.step_size,
         "cost": cost,
         "settings": list(PRESETS.get(name, {})),
     }
