@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from helpers.small_training import TINY
 from ttaps.adaptation import Ttt, supported_methods
-from ttaps.adaptation.spec import parse_method
 from ttaps.adaptation.engine import CarriedState
+from ttaps.adaptation.spec import parse_method
 from ttaps.data import ImageSet
 from ttaps.errors import UsageError
 from ttaps.model import ModelConfig, Network
