@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ from ttaps.data.sample import SAMPLE_CORRUPTIONS, read_sample, read_sample_train
 from ttaps.model import Network, SplitNetwork
 from ttaps.rng import generator
 from ttaps.training.config import TrainConfig
-from ttaps.training.loop import Run
-from ttaps.training.split import Split
+from ttaps.training.data import Split
+from ttaps.training.trainer import Trainer
 
 MODES = ("naive", "exact", "fast")
 GROWTH, FEW = (1, 4, 16, 64), 8  # numbers of images, and copies of each, so that this takes no longer than the rest
@@ -155,7 +154,7 @@ def _one_step(network: Network, images: Tensor) -> Callable[[], object]:
     return lambda: method.adapt(network, images, range(len(images)))
 
 
-def training_run(network: Network) -> Run:
-    """Return a run of JT+ENT with the paper's settings that can be asked for single steps; nothing is written."""
+def training_run(network: Network) -> Trainer:
+    """Return a trainer of JT+ENT with the paper's settings."""
     config = TrainConfig(batch_size=TRAIN_BATCH, model=network.config)
-    return Run(config, Path("unused"), Split.of(read_sample_train()))
+    return Trainer(config, Split.of(read_sample_train()))

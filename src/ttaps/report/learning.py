@@ -15,7 +15,7 @@ from ttaps.model.checkpoint import load_model
 from ttaps.model.registry import folder_of
 from ttaps.report.style import FAINT, SPARE_COLOURS, label_above, look, two_panels, write
 from ttaps.training.config import TrainConfig
-from ttaps.training.state import METRICS
+from ttaps.training.run_dir import METRICS
 
 Points = list[tuple[float, float]]
 
