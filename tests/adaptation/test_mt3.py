@@ -18,7 +18,6 @@ from helpers.small_training import TINY
 from ttaps import losses
 from ttaps.adaptation import Mt3, supported_methods
 from ttaps.adaptation.spec import parse_method
-from ttaps.bench.objectives import measure
 from ttaps.data import ImageSet
 from ttaps.errors import UsageError
 from ttaps.model import Network
@@ -251,14 +250,6 @@ def test_settings_no_run_can_have() -> None:
 def test_the_learning_rate_stays() -> None:
     schedule = Schedule(SHORT, epoch_steps=10)
     assert {schedule.lr_factor(step) for step in range(10)} == {1.0}
-
-
-def test_costs_are_measured_against_jt_ent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttaps.bench.objectives.BATCH", 8)
-    costs = measure(filters=16, rounds=1, depth=8)
-    assert set(costs) == set(OBJECTIVES)
-    assert costs["jt+ent"][1] == 1
-    assert all(milliseconds > 0 for milliseconds, _ in costs.values())
 
 
 class Killed(Run):
