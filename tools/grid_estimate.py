@@ -17,7 +17,8 @@ from unittest.mock import patch
 import torch
 from torch import distributed
 
-from ttaps.adaptation import engine, make_method
+from ttaps.adaptation.engine import CarriedState
+from ttaps.adaptation.spec import parse_method
 from ttaps.bench.measure import operations
 from ttaps.data.sample import read_sample, read_sample_train
 from ttaps.distributed import Ranks
@@ -95,10 +96,8 @@ def messages(config: TrainConfig, split: Split) -> tuple[int, ...]:
 def adapting(config: TrainConfig, method: str) -> int:
     """Count the operations of a method on one image, with an untrained network; in this thread, where they can be counted."""
     network, image = initial_network(config).eval(), torch.from_numpy(read_sample("fog").images[:1])
-    with patch.object(
-        engine, "side_by_side", lambda function, count, sequential=False: [function(i) for i in range(count)]
-    ):
-        return operations(lambda: make_method(method).adapt(network, image, [0]))
+    with patch("ttaps.adaptation.method.map_images", lambda adapt_one, *_: adapt_one(image, 0, CarriedState())):
+        return operations(lambda: parse_method(method).adapt(network, image, [0]))
 
 
 def kind(job: Job) -> TrainConfig:

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from helpers.small_training import TINY, dying_at
 from ttaps import losses
-from ttaps.adaptation import Mt3, make_method, supported_methods
-from ttaps.bench.objectives import measure
+from ttaps.adaptation import Mt3, supported_methods
+from ttaps.adaptation.spec import parse_method
 from ttaps.data import ImageSet
 from ttaps.errors import UsageError
 from ttaps.model import Network
@@ -256,14 +256,6 @@ def test_the_learning_rate_stays() -> None:
     assert {schedule.lr_factor(step) for step in range(10)} == {1.0}
 
 
-def test_costs_are_measured_against_jt_ent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttaps.bench.objectives.BATCH", 8)
-    costs = measure(filters=16, rounds=1, depth=8)
-    assert set(costs) == set(OBJECTIVES)
-    assert costs["jt+ent"][1] == 1
-    assert all(milliseconds > 0 for milliseconds, _ in costs.values())
-
-
 def test_a_killed_run_ends_like_any_other(textures: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     split = Split.of(textures)
     with monkeypatch.context() as patch:
@@ -297,28 +289,28 @@ def test_a_step_is_that_of_the_inner_loop(network: Network) -> None:
     current = network
     for step in range(QUICK.steps):
         torch.testing.assert_close(got[step], current(image)[0].softmax(-1).detach())
-        views = QUICK.draw(image, key)
+        views = QUICK.draw_views(image, key)
         current = stepped(current, views, swapped(current.project(views)), QUICK.lr, clip=math.inf)
     torch.testing.assert_close(got[-1], current(image)[0].softmax(-1).detach())
     assert (got[-1] - got[0]).abs().max() > 1e-3  # the steps are large enough to tell right from wrong
     byol = network.byol()
     config = Mt3Config(inner_lr=QUICK.lr, inner_clip=1e6)
-    adapted = inner_step(byol, dict(byol.named_parameters()), QUICK.draw(image, key), config)
+    adapted = inner_step(byol, dict(byol.named_parameters()), QUICK.draw_views(image, key), config)
     z, _ = functional_call(byol, adapted, (image,))
     torch.testing.assert_close(got[1], network.classifier(z)[0].softmax(-1).detach())
 
 
 def test_views_are_two_of_every_copy() -> None:
-    views = QUICK.draw(IMAGES[:1], 3)
+    views = QUICK.draw_views(IMAGES[:1], 3)
     assert views.shape == (2 * QUICK.num_pairs, 3, 8, 8)
     assert len({view.sum().item() for view in views}) == len(views)
-    assert torch.equal(QUICK.draw(IMAGES[:1], 3), views)
-    assert not torch.equal(QUICK.draw(IMAGES[:1], 4), views)
+    assert torch.equal(QUICK.draw_views(IMAGES[:1], 3), views)
+    assert not torch.equal(QUICK.draw_views(IMAGES[:1], 4), views)
 
 
 def test_what_it_needs(network: Network, tiny_network: Network) -> None:
     assert QUICK.missing_requirement(network) is None
     assert "mt3" in supported_methods(network, "mt3")
-    assert make_method("mt3") == Mt3()
+    assert parse_method("mt3") == Mt3()
     for other in (tiny_network, nn.Flatten()):
         assert QUICK.missing_requirement(other) == "a predictor (train with objective mt3)"

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.small_training import TINY, dying_at
-from ttaps.adaptation import Ttt, make_method, supported_methods
+from ttaps.adaptation import Ttt, supported_methods
 from ttaps.adaptation.engine import CarriedState
+from ttaps.adaptation.spec import parse_method
 from ttaps.data import ImageSet
 from ttaps.errors import UsageError
 from ttaps.model import ModelConfig, Network
@@ -282,6 +283,6 @@ def test_a_sure_image_is_seen_with_the_weights_kept_so_far(network: Network) -> 
 def test_what_it_needs(network: Network, tiny_network: Network) -> None:
     assert QUICK.missing_requirement(network) is None
     assert "ttt" in supported_methods(network, "ttt")
-    assert make_method("ttt") == Ttt()
+    assert parse_method("ttt") == Ttt()
     for other in (tiny_network, nn.Flatten()):
         assert QUICK.missing_requirement(other) == "a rotation head (train with objective ttt)"

@@ -363,7 +363,7 @@ def test_data_check_fails_when_nothing_is_there(tmp_path: Path, capsys: pytest.C
     assert main(["data", "check", "--json", "--data-root", str(tmp_path)]) == 1
     assert {row["state"] for row in json.loads(capsys.readouterr().out)} == {"missing"}
     assert main(["data", "check", "--data-root", str(tmp_path)]) == 1
-    assert "ttaps data get cifar10" in capsys.readouterr().out
+    assert "ttaps data download cifar10" in capsys.readouterr().out
 
 
 def test_data_check_fails_when_what_is_named_is_not_there(

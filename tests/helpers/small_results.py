@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ttaps.adaptation import make_method
+from ttaps.adaptation.spec import parse_method
 from ttaps.evaluate import Experiment, Row, Store
 from ttaps.evaluate.settings import IN_PROTOCOL
 from ttaps.report.outcomes import read_runs
@@ -25,7 +25,7 @@ FOG_SNOW: Traces = {
 
 def settings_of(method: str, **changed: Any) -> str:
     """Return a method's settings as they are stored: what the protocol states is left out."""
-    made: Any = make_method(method, changed)
+    made: Any = parse_method(method, changed)
     stated = {name: value for name, value in dataclasses.asdict(made).items() if name not in IN_PROTOCOL}
     return json.dumps(stated, sort_keys=True, separators=(",", ":"))
 

@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttaps.adaptation import make_method
+from ttaps.adaptation.spec import parse_method
 from ttaps.api import load
 from ttaps.cli.evaluate import accuracy_table, settings_line
-from ttaps.cli.options import make_room, parse, pick_device, print_json, use_threads
+from ttaps.cli.options import DeviceOptions, JsonOption, make_room, parse, pick_device, print_json, use_threads
 from ttaps.errors import UsageError
 from ttaps.evaluate import Benchmark, Row, Store, Summary, evaluate, open_benchmark, summarize, to_json
 from ttaps.model.checkpoint import Model
@@ -24,21 +24,15 @@ PICTURES = 5  # of them in the figure
 
 
 @dataclass(frozen=True)
-class Demo:
+class Demo(DeviceOptions, JsonOption):
     """Adapt the model inside the package to the corrupted pictures inside it: a table of accuracy before and after, and a figure."""
 
     images: int = IMAGES
     """Pictures under each corruption, at most 200."""
     out: Path = Path("ttaps-demo.png")
     """The figure: PNG, PDF or SVG."""
-    json: bool = False
-    """Print for machines."""
     model: str = "cifar10"
     """A model of CIFAR-10: by name, or a run folder."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    threads: int | None = None
-    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
 
 
 def run(arguments: list[str]) -> None:
@@ -69,7 +63,7 @@ def run(arguments: list[str]) -> None:
 def measure(model: Model, data: Benchmark, images: int) -> tuple[Summary, list[Row]]:
     """Adapt to the first pictures of a fair order under every corruption."""
     with tempfile.TemporaryDirectory() as scratch:
-        (number,) = evaluate(model, data, [make_method(METHOD)], folder=Path(scratch), limit=images)
+        (number,) = evaluate(model, data, [parse_method(METHOD)], folder=Path(scratch), limit=images)
         with Store(Path(scratch), write=False) as store:
             return summarize(store, number), list(store.rows(number))
 

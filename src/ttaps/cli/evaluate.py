@@ -12,9 +12,20 @@ from typing import Annotated, Literal
 import tyro
 
 from ttaps.adaptation import EPISODIC, ensure_supported
-from ttaps.adaptation.spec import chosen_methods
+from ttaps.adaptation.spec import parse_methods
 from ttaps.api import load
-from ttaps.cli.options import ModelName, listed, parse, pick_device, print_json, table, use_threads
+from ttaps.cli.options import (
+    DataRootOption,
+    DeviceOptions,
+    JsonOption,
+    ModelName,
+    listed,
+    parse,
+    pick_device,
+    print_json,
+    table,
+    use_threads,
+)
 from ttaps.data.sets import NAMES
 from ttaps.distributed import init_distributed
 from ttaps.errors import UsageError
@@ -40,7 +51,7 @@ from ttaps.report.grids import change_words
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(DeviceOptions, DataRootOption, JsonOption):
     """Measure accuracy before and after adaptation. Killed at any moment, the same command goes on where it was.
 
     torchrun --nproc-per-node N -m ttaps evaluate ... shares the images out over N processes, with the same rows as one.
@@ -68,20 +79,12 @@ class Evaluate:
     """Only part i/n of the work, like 1/4; all parts may write to the same folder."""
     projections: int = 0
     """Store also the projections of so many images, of which ttaps report draws a map; 0 for none."""
-    json: bool = False
-    """Print for machines."""
-    data_root: Path | None = None
-    """Folder of the data sets; else $TTAPS_DATA, else ./data."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    threads: int | None = None
-    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
 
 
 def run(arguments: list[str]) -> None:
     """Evaluate, then print what the rows say."""
     options = parse(Evaluate, "evaluate", arguments)
-    methods = chosen_methods(options.methods, options.set)
+    methods = parse_methods(options.methods, options.set)
     seeds = numbers(options.seeds, "--seeds")
     shard = Shard.parse(options.shard) if options.shard else Shard.of_rank()
     if options.shard and Shard.of_rank().count > 1:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ttaps.cli.options import Folders, make_room, parse, print_json
+from ttaps.cli.options import DataRootOption, Folders, JsonOption, make_room, parse, print_json
 from ttaps.errors import UsageError
 from ttaps.files import write_text
 from ttaps.progress import log_info
@@ -21,7 +21,7 @@ FORMATS = {"md": markdown, "tex": latex, "csv": comma_separated}
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(DataRootOption, JsonOption):
     """The paper's tables and figures from stored results, with intervals and paired tests. No model is needed."""
 
     folders: Folders
@@ -36,10 +36,6 @@ class Report:
     """Folder to draw all figures into, as PDF and PNG."""
     html: Path | None = None
     """One page with everything, to be sent to somebody."""
-    json: bool = False
-    """Print for machines, instead of --table."""
-    data_root: Path | None = None
-    """Folder of the data sets, for pictures; else $TTAPS_DATA, else ./data."""
 
 
 def run(arguments: list[str]) -> None:

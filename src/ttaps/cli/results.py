@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from ttaps.cli.options import Folders, helped_by, parse
+from ttaps.cli.options import Folders, parse_subcommand
 from ttaps.errors import TtapsError, UsageError
 
 
@@ -59,10 +59,9 @@ class Export:
         print(self.file)
 
 
-Command = Annotated[Merge, tyro.conf.subcommand("merge")] | Annotated[Export, tyro.conf.subcommand("export")]
+COMMANDS: dict[str, type[Merge | Export]] = {"merge": Merge, "export": Export}
 
 
 def run(arguments: list[str]) -> None:
     """Merge or export."""
-    kind: Any = Command
-    parse(kind, helped_by("results", arguments, ("merge", "export")), arguments).run()
+    parse_subcommand(COMMANDS, "results", arguments).run()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from ttaps.cli.options import NO_PREFIX, parse, peek, pick_device, use_threads
+from ttaps.cli.options import NO_PREFIX, DataRootOption, DeviceOptions, parse, peek, pick_device, use_threads
 from ttaps.errors import UsageError
 from ttaps.progress import log_info
 from ttaps.training.config import TrainConfig
@@ -16,7 +16,7 @@ from ttaps.training.presets import load_preset
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(DeviceOptions, DataRootOption):
     """Train a model. After a kill at any moment, the same command resumes the run.
 
     ttaps train --config smoke --out runs/smoke
@@ -33,12 +33,6 @@ class Train:
     """Resume the run in --out with its own settings; no --config needed, and one with other settings is refused."""
     fork_from: Path | None = None
     """Start from the state of the run in this folder, if both take the same steps up to there; else refused."""
-    data_root: Path | None = None
-    """Folder of the data sets; else $TTAPS_DATA, else ./data."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    threads: int | None = None
-    """Threads torch may use on a CPU; torch's own choice if not given."""
     settings: Annotated[TrainConfig, NO_PREFIX] = field(default_factory=TrainConfig)
 
 

@@ -17,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ttaps.adaptation import Method, ensure_supported, protocol
+from ttaps.adaptation import Method, ensure_supported
 from ttaps.adaptation.engine import CarriedState
 from ttaps.errors import UsageError
 from ttaps.evaluate.benchmark import Benchmark
 from ttaps.evaluate.coverage import Tally
 from ttaps.evaluate.live import Live
-from ttaps.evaluate.order import batch_size, check_order, ordered, streams, whole_batches
+from ttaps.evaluate.order import check_order, streams, whole_batches
 from ttaps.evaluate.plan import EVERYTHING, Item, Plan, Shard
 from ttaps.evaluate.settings import IN_PROTOCOL, as_stored, settings_name
 from ttaps.evaluate.store import Experiment, Row, Store
@@ -113,14 +113,12 @@ class ExperimentRun:
 
     def adapt(self, items: Sequence[Item], images: Tensor, memory: CarriedState | None = None) -> list[Row]:
         """Return the rows of images; each is a function of its key, its pixels and the experiment only, and of ``memory`` if given."""
-        network, keeper = self.model.network, ordered(self.method)
+        network = self.model.network
         images = images.to(next(network.parameters()).device)
         keys = [derive_seed(self.seed, self.data.name, *item) for item in items]
         start = perf_counter()
         with self.spent.on("adapting"):
-            traces = (
-                keeper.adapt(network, images, keys, memory) if keeper else self.method.adapt(network, images, keys)
-            ).cpu()
+            traces = self.method.adapt(network, images, keys, memory).cpu()
         seconds = (perf_counter() - start) / len(items)
         labels = [int(self.data.labels[item.image]) for item in items]
         return [
@@ -131,11 +129,11 @@ class ExperimentRun:
 
 def describe(model: Model, data: Benchmark, method: Method, seed: int) -> Experiment:
     """Return all that a result depends on besides the image."""
-    settings: dict[str, Any] = dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}
+    settings: dict[str, Any] = dataclasses.asdict(method)
     stated = {name: value for name, value in settings.items() if name not in IN_PROTOCOL}
     canonical = json.dumps(stated, sort_keys=True, separators=(",", ":"))
     return Experiment(
-        model.name, model.fingerprint, data.name, data.digest, method.name, canonical, seed, protocol(method)
+        model.name, model.fingerprint, data.name, data.digest, method.name, canonical, seed, method.protocol
     )
 
 
@@ -175,7 +173,7 @@ def _catch_up(store: Store, tracks: Sequence[ExperimentRun]) -> None:
 
 def _run_episodic(tracks: list[ExperimentRun], plan: Plan, size: int) -> Iterator[tuple[ExperimentRun, list[Row]]]:
     """Yield missing rows group by group, all experiments on one group before the next; its images are read once for all of them."""
-    free = [track for track in tracks if not ordered(track.method)]
+    free = [track for track in tracks if not track.method.sequential]
     for items in _groups(plan, size):
         if all(track.tally.has(item) for track in free for item in items):
             continue
@@ -189,11 +187,11 @@ def _run_episodic(tracks: list[ExperimentRun], plan: Plan, size: int) -> Iterato
 def _in_order(tracks: list[ExperimentRun], plan: Plan, size: int) -> Iterator[tuple[ExperimentRun, list[Row]]]:
     """Yield missing rows of experiments that depend on the order. A stream that was stopped half-way starts again: its memory is gone."""
     for track in tracks:
-        for stream in streams(plan) if ordered(track.method) else ():
+        for stream in streams(plan) if track.method.sequential else ():
             if all(map(track.tally.has, stream)):
                 continue
             memory = CarriedState()
-            for items in whole_batches(stream, size, batch_size(track.method)):
+            for items in whole_batches(stream, size, track.method.batch_size):
                 rows = track.adapt(items, track.read(items), memory)
                 if new := [row for row in rows if not track.tally.has(row.item)]:
                     yield track, new

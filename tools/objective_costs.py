@@ -1,4 +1,4 @@
-"""What a training step of each objective costs per image, measured in turns: ``python -m ttaps.bench.objectives [FILTERS] [ROUNDS]``."""
+"""What a training step of each objective costs per image, measured in turns: ``python tools/objective_costs.py [FILTERS] [ROUNDS]``."""
 
 from __future__ import annotations
 

@@ -14,10 +14,8 @@ import pytest
 
 from helpers.small_cifar import SMALL10, SMALL100, batches, random_set, write_files
 from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, cifar_c, data_root, load_set, read_cifar_c, split_train
-from ttaps.data.checksums import ordered_digest, problem, unordered_digest
-from ttaps.data.cifar import read_cifar10, read_split
+from ttaps.data.cifar import find_problem, ordered_digest, read_cifar, read_pickle, read_split, unordered_digest
 from ttaps.data.cifar_files import CIFAR10, CIFAR100, Layout
-from ttaps.data.pickles import read_pickle
 from ttaps.errors import DataError, UsageError
 
 
@@ -30,7 +28,7 @@ def test_read_gives_what_was_written(layout: Layout, split: str, tmp_path: Path)
     np.testing.assert_array_equal(found.labels, expected.labels)
     assert found.classes == layout.classes
     assert len(found) == len(expected)
-    assert problem(layout, tmp_path) is None
+    assert find_problem(layout, tmp_path) is None
 
 
 def python2_pickle(data: np.ndarray[Any, Any], labels: list[int]) -> bytes:
@@ -82,7 +80,7 @@ def test_a_pickle_that_runs_something_is_refused(tmp_path: Path) -> None:
     (folder / "test_batch").write_bytes(pickle.dumps({b"data": Evil(exec, f"open({str(trace)!r}, 'w')")}, protocol=2))
     with pytest.raises(DataError, match=r"test_batch was refused: it wants to load .*\.exec") as caught:
         read_split(SMALL10, tmp_path, "test")
-    assert "ttaps data get cifar10" in str(caught.value)
+    assert "ttaps data download cifar10" in str(caught.value)
     assert not trace.exists()
 
 
@@ -109,7 +107,7 @@ def test_truncated_and_garbled_files_are_named(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for content in [whole[: len(whole) * k // 7] for k in range(7)] + [b"<html>not found</html>", b"\x80\x02K\x01."]:
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"test_batch .*\n.*ttaps data get cifar10"):
+        with pytest.raises(DataError, match=r"test_batch .*\n.*ttaps data download cifar10"):
             read_split(SMALL10, tmp_path, "test")
 
 
@@ -128,15 +126,15 @@ def test_truncated_and_garbled_files_are_named(tmp_path: Path) -> None:
 def test_wrong_shapes_and_labels_are_refused(batch: dict[bytes, Any], tmp_path: Path) -> None:
     path = write_files(SMALL10, tmp_path) / "test_batch"
     path.write_bytes(pickle.dumps(batch, protocol=2))
-    with pytest.raises(DataError, match=r"test_batch: .*expected.*\n.*ttaps data get cifar10"):
+    with pytest.raises(DataError, match=r"test_batch: .*expected.*\n.*ttaps data download cifar10"):
         read_split(SMALL10, tmp_path, "test")
 
 
 def test_missing_files_and_unknown_splits(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"test_batch is missing\.\n.*ttaps data get cifar10"):
-        read_cifar10(tmp_path)
+    with pytest.raises(DataError, match=r"test_batch is missing\.\n.*ttaps data download cifar10"):
+        read_cifar("cifar10", tmp_path)
     with pytest.raises(UsageError, match=r"'validation'; choose one of: train, test"):
-        read_cifar10(tmp_path, "validation")
+        read_cifar("cifar10", tmp_path, "validation")
 
 
 def test_an_image_set_refuses_arrays_that_do_not_fit() -> None:
