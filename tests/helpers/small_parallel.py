@@ -26,8 +26,9 @@ from helpers.small_training import STARTS, slow
 from ttaps.cli import main
 from ttaps.data import read_npz
 from ttaps.distributed import Ranks, init_distributed
-from ttaps.evaluate import Item, Row
+from ttaps.evaluate.plan import Item
 from ttaps.evaluate.run import ExperimentRun
+from ttaps.evaluate.store import Row
 from ttaps.losses import sinkhorn_codes
 from ttaps.training.config import OptimizerConfig, ScheduleConfig, TrainConfig
 from ttaps.training.data import Split

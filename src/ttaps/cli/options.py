@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import tyro
+from rich.box import HORIZONTALS
+from rich.console import Console
+from rich.table import Table
 
 from ttaps.aliases import new_name
 from ttaps.config import setting_names
@@ -176,13 +179,12 @@ def listed(text: str) -> list[str]:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], rule_before_last: bool = False, left: int = 1) -> str:
     """Format a table as plain text: the first ``left`` columns are left-aligned, the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if place >= left else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (head, *rows)
-    ]
-    rule = "-" * len(lines[0])
-    return "\n".join([lines[0], rule, *lines[1:-1], *([rule] if rule_before_last else []), lines[-1]])
+    grid = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, collapse_padding=True)
+    for place, name in enumerate(head):
+        grid.add_column(name, justify="left" if place < left else "right", no_wrap=True)
+    for place, row in enumerate(rows):
+        grid.add_row(*row, end_section=rule_before_last and place == len(rows) - 2)
+    console = Console(width=10_000, color_system=None, markup=False, highlight=False)  # never narrower than its content
+    with console.capture() as captured:
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
