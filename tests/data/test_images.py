@@ -164,7 +164,9 @@ def test_folders_without_classes_or_images_are_refused(tmp_path: Path) -> None:
 def test_a_folder_of_splits_is_refused_with_the_folder_to_give(tmp_path: Path) -> None:
     for split in ("test", "train"):
         save(tmp_path / split / "cat" / "a.png", PIXELS)
-    remedy = rf"'test' is not a class\.\nGive the folder whose sub-folders are the classes, such as {tmp_path / 'test'}\."
+    remedy = (
+        rf"'test' is not a class\.\nGive the folder whose sub-folders are the classes, such as {tmp_path / 'test'}\."
+    )
     with pytest.raises(DataError, match=remedy):
         read_image_folder(tmp_path)
     assert read_image_folder(tmp_path / "train").classes == ("cat",)

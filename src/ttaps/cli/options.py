@@ -1,4 +1,4 @@
-"""What several commands share: their common options, parsing by dataclass, devices, threads, presets, output."""
+"""What several commands share: their common options, parsing by dataclass, devices, threads, output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ttaps.aliases import new_name
-from ttaps.config import did_you_mean, setting_names
+from ttaps.config import setting_names
 from ttaps.errors import UsageError
 from ttaps.files import cannot_write
 
@@ -27,10 +27,6 @@ ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 Folders = Annotated[
     tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...", help_behavior_hint="(required)")
 ]
-PRESETS = (
-    Path(__file__).parents[1] / "configs",
-    Path(__file__).parents[3] / "configs",
-)  # an installed package, a checkout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,20 +110,6 @@ def peek(arguments: Sequence[str], option: str) -> str | None:
         if argument.startswith(f"{option}="):
             return argument.partition("=")[2]
     return None
-
-
-def find_preset(name: str) -> Path:
-    """Return the file of a preset: a path, or a name below ``configs/`` such as ``smoke`` or ``paper/jt+ent-cifar10``."""
-    known = {
-        path.relative_to(folder).with_suffix("").as_posix(): path
-        for folder in PRESETS
-        for path in sorted(folder.rglob("*.toml"))
-    }
-    if Path(name).is_file():
-        return Path(name)
-    if name in known:
-        return known[name]
-    raise UsageError(f"There is no config '{name}'{did_you_mean(name, known)}.")
 
 
 def use_threads(threads: int | None) -> None:
