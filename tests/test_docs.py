@@ -19,10 +19,10 @@ import tyro
 import ttaps
 from ttaps.adaptation.result import Result
 from ttaps.adaptation.spec import method_spec, parse_method, parse_methods
-from ttaps.cli.options import find_preset
 from ttaps.config import setting_names
 from ttaps.evaluate import Experiment, Row, Store
 from ttaps.training.config import TrainConfig
+from ttaps.training.presets import preset_names
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
@@ -112,7 +112,7 @@ def test_python_blocks_use_what_exists(document: Path) -> None:
 def test_presets_and_settings_exist(document: Path) -> None:
     text = document.read_text("utf-8")
     for preset in re.findall(r"`((?:paper|reference|cpu|compare)/[\w+-]+)`", text):
-        assert find_preset(preset).is_file()
+        assert preset in preset_names()
     settings = setting_names(TrainConfig)
     for setting in re.findall(rf"`((?:{'|'.join(GROUPS)})\.[a-z_0-9]+)(?: = [^`]*)?`", text):
         assert setting in settings
