@@ -9,7 +9,7 @@ demo: $(READY)
 	$(BIN)/ttaps demo
 
 test: lint types
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ttaps.aliases import new_name
 from ttaps.errors import UsageError
 
 T = TypeVar("T")
@@ -19,8 +20,15 @@ T = TypeVar("T")
 
 def from_dict(kind: type[T], values: Mapping[str, Any], where: str, base: T | None = None) -> T:
     """Build a dataclass from nested plain values; what is not given keeps its default (or ``base``'s value)."""
-    annotated = get_type_hints(kind)
-    hints = {field.name: annotated[field.name] for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    known = setting_names(kind)
+    renamed = [(old, new) for old in flat(values) if (new := new_name(old, known))]
+    if renamed:
+        raise UsageError(f"{where}: {', '.join(f'{old!r} is called {new!r} now' for old, new in renamed)}.")
+    return _build(kind, values, where, base)
+
+
+def _build(kind: type[T], values: Mapping[str, Any], where: str, base: T | None) -> T:
+    hints = _hints(kind)
     for key in values:
         if key not in hints:
             raise UsageError(f"{where}: unknown key '{key}'{did_you_mean(key, hints)}.")
@@ -32,9 +40,25 @@ def from_dict(kind: type[T], values: Mapping[str, Any], where: str, base: T | No
     return kind(**changes)
 
 
+def _hints(kind: type) -> dict[str, Any]:
+    annotated = get_type_hints(kind)
+    return {field.name: annotated[field.name] for field in dataclasses.fields(kind)}
+
+
+def setting_names(kind: type) -> set[str]:
+    """Return the full names of all settings of a dataclass and of those inside it: ``epochs``, ``optimizer.lr``, ..."""
+    names: set[str] = set()
+    for name, hint in _hints(kind).items():
+        nested = dataclasses.is_dataclass(hint) and isinstance(hint, type)
+        names |= {f"{name}.{inner}" for inner in setting_names(hint)} if nested else {name}
+    return names
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint like `` (did you mean 'epochs'?)``, or the choices where none is near."""
+    """Return a hint like `` (did you mean 'epochs'?)`` or, of an old name, the new one; the choices where none is near."""
     known = list(known)
+    if renamed := new_name(word, known):
+        return f" (it is called '{renamed}' now)"
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f" (did you mean '{near[0]}'?)" if near else f" (known are {', '.join(known)})"
 
@@ -56,14 +80,14 @@ def check_range(settings: Any, *names: str, most: float = math.inf) -> None:
 
 
 def check_probability(settings: Any, *names: str) -> None:
-    """Refuse what is no probability."""
+    """Refuse what is not a probability."""
     for name in names:
         if not 0 <= getattr(settings, name) <= 1:
             raise UsageError(f"{name} must be a probability, from 0 to 1, not {getattr(settings, name)}.")
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested values by their full names: ``{"views": {"flip_p": 0.5}}`` is ``{"views.flip_p": 0.5}``."""
+    """Return nested values by their full names: ``{"views": {"flip_p": 0.5}}`` becomes ``{"views.flip_p": 0.5}``."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
@@ -103,7 +127,7 @@ def _convert(hint: Any, value: Any, where: str, base: Any) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, Mapping):
             raise UsageError(f"{where} must be a table of settings, not {value!r}.")
-        return from_dict(hint, value, where, base)
+        return _build(hint, value, where, base)
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
         if value not in inner:

@@ -1,37 +1,41 @@
-"""Files that are whole or not there: written beside their place, then moved into it."""
+"""Files that are complete or absent (written to a temporary file, then renamed), and locks between processes."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from ttaps.errors import TtapsError
 from ttaps.progress import log_info
 
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # some network file systems
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what some network file systems answer to flock
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a scratch path beside ``path``; on success it takes ``path``'s place in one step, on failure it is removed."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Yield a temporary path beside ``path``; on success it replaces ``path`` in one step, on failure it is removed."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield scratch
-        _to_disk(scratch)
-        scratch.replace(path)
+        yield partial
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())  # before the rename: a power cut must not leave an empty file
+        partial.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error
     finally:
-        with suppress(OSError):  # nothing to remove, or no folder to hold it
-            scratch.unlink()
+        with suppress(OSError):  # already renamed, or its folder could not be made
+            partial.unlink()
 
 
 def cannot_write(path: Path, error: OSError) -> TtapsError:
-    """Return what to tell a user whose disk is full or whose folder is closed."""
+    """Return the error to raise where a disk is full or a folder is not writable."""
     remedies = {
         errno.ENOSPC: "Make room there",
         errno.EDQUOT: "Make room there",
@@ -46,8 +50,8 @@ def cannot_write(path: Path, error: OSError) -> TtapsError:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a whole file atomically."""
-    with atomic_write(path) as scratch:
-        scratch.write_bytes(content)
+    with atomic_write(path) as partial:
+        partial.write_bytes(content)
 
 
 def write_text(path: Path, content: str) -> None:
@@ -56,36 +60,34 @@ def write_text(path: Path, content: str) -> None:
 
 
 def remove_partials(folder: Path) -> None:
-    """Remove what processes that were killed while writing have left; nobody else may be writing there."""
-    for leftover in folder.glob(".*.part"):
-        leftover.unlink()
+    """Remove the temporary files of processes that were killed while writing; nobody else may be writing there."""
+    for partial in folder.glob(".*.part"):
+        partial.unlink()
 
 
 @contextmanager
-def file_lock(lock: Path, doing: str) -> Iterator[None]:
-    """Hold a lock that ends with the process, or say that another process is ``doing`` this already."""
+def file_lock(path: Path, doing: str) -> Iterator[None]:
+    """Hold a lock that the system releases when the process ends, or say that another process is ``doing`` this already."""
+    lock = FileLock(path, timeout=0)
     try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    try:
-        file = lock.open("a")
+        lock.acquire()
+    except Timeout as error:
+        raise TtapsError(f"Another process is {doing} (it holds {path}).\nWait for it to end.") from error
     except OSError as error:
-        raise cannot_write(lock, error) from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise TtapsError(f"Another process is {doing} (it holds {lock}).\nWait for it to end.") from error
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-            log_info(f"This file system has no locks: make sure that no other process is {doing} ({lock.parent}).")
+        if error.errno not in NO_LOCKS:
+            raise cannot_write(path, error) from error
+        log_info(f"This file system has no locks: make sure that no other process is {doing} ({path.parent}).")
+    try:
         yield
+    finally:
+        lock.release()
 
 
-def _to_disk(path: Path) -> None:
-    """Make sure the bytes are on the disk before the name points at them: a power cut must not leave an empty file."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+def file_md5(path: Path, advance: Callable[[int], object] = lambda count: None) -> str:
+    """Return the md5 of a file; ``advance`` is called with the number of bytes after each chunk."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+            advance(len(chunk))
+    return digest.hexdigest()

@@ -13,9 +13,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 import ttaps
-from ttaps.adaptation import Method, Source, Ttaps, make_method
+from ttaps.adaptation import Method, Source, Ttaps
 from ttaps.adaptation.engine import CarriedState
-from ttaps.adaptation.ttaps import can_batch
+from ttaps.adaptation.spec import parse_method
 from ttaps.errors import UsageError
 from ttaps.losses import soft_codes, swapped_prediction
 from ttaps.model import SCOPES, ModelConfig, Network
@@ -40,7 +40,7 @@ def images() -> Tensor:
 def literal(method: Ttaps, network: Network, image: Tensor, key: int) -> Tensor:
     """Algorithm 1 as the paper prints it: the whole network, full backward, one step at a time, weights restored afterwards."""
     saved = copy.deepcopy(network.state_dict())
-    views = method.draw(image, key).view(method.steps, 2, method.num_pairs, *image.shape[1:])
+    views = method.draw_views(image, key).view(method.steps, 2, method.num_pairs, *image.shape[1:])
     moving = [
         weight for name, weight in network.named_parameters() if name in adapted_names(network, method.adapt_params)
     ]
@@ -108,7 +108,7 @@ def test_order_and_batching_change_nothing(network: Network, images: Tensor, met
 def test_together_is_one_by_one(network: Network, images: Tensor, method: Ttaps) -> None:
     """What a GPU does, done on the CPU: all images in one batch, each with weights of its own."""
     one_by_one = method.adapt(network, images, range(5))
-    together = method.adapt_batched(network, images, range(5))
+    together = method.adapt_group(network, images, range(5))
     assert (together - one_by_one).abs().max() < 1e-5
 
 
@@ -119,19 +119,21 @@ def test_off_the_cpu_sure_images_cost_no_views(
     method = replace(QUICK, tau=0.1, epsilon=0.05, confidence_threshold=float(confidences.sort().values[1:3].mean()))
     one_by_one = method.adapt(network, images, range(5))
     drawn = []
-    draw = Ttaps.draw
+    draw = Ttaps.draw_views
 
     def watched(self: Ttaps, image: Tensor, key: int) -> Tensor:
         drawn.append(key)
         return draw(self, image, key)
 
-    monkeypatch.setattr(Ttaps, "draw", watched)
-    assert (method.adapt_low_confidence(network, images, range(5)) - one_by_one).abs().max() < 1e-5
+    monkeypatch.setattr(Ttaps, "draw_views", watched)
+    assert (method.adapt_batched(network, images, range(5)) - one_by_one).abs().max() < 1e-5
     assert drawn == [i for i in range(5) if confidences[i] < method.confidence_threshold]
     assert len(drawn) == 2
 
 
-def test_only_our_own_backbone_goes_together_and_only_off_the_cpu(network: Network, images: Tensor) -> None:
+def test_only_our_own_backbone_is_batched_and_only_off_the_cpu(
+    network: Network, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Fused attention has no derivative inside ``vmap``: backbones that have it are adapted one by one everywhere."""
     layer = nn.TransformerEncoderLayer(d_model=48, nhead=2, dim_feedforward=16, dropout=0.0, batch_first=True)
     attention = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (16, 48)), layer, nn.Flatten())
@@ -139,10 +141,12 @@ def test_only_our_own_backbone_goes_together_and_only_off_the_cpu(network: Netwo
     trace = replace(QUICK, adapt_params="all", tau=0.1).adapt(own, images, range(5))
     assert trace.isfinite().all()
     assert (trace[:, 0] != trace[:, -1]).any()
-    cuda = torch.device("cuda")
-    assert can_batch(network, cuda)
-    assert not can_batch(network, images.device)
-    assert not can_batch(own, cuda)
+    assert QUICK.can_batch(network)
+    assert not QUICK.can_batch(own)
+    monkeypatch.setattr(Ttaps, "adapt_batched", lambda method, network, images, keys: torch.tensor(len(keys)))
+    assert QUICK.adapt(network, images, range(5)).shape == (5, QUICK.steps + 1, 5)  # on the CPU one at a time
+    elsewhere = images.to("meta")
+    assert QUICK.adapt(network, elsewhere, range(5)) == 5
 
 
 def test_number_of_threads_changes_nothing(network: Network, images: Tensor) -> None:
@@ -285,7 +289,7 @@ def test_sinkhorn_codes_spread_over_prototypes() -> None:
 )
 def test_wrong_settings_are_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        make_method("ttaps", settings)
+        parse_method("ttaps", settings)
 
 
 def test_arrays_are_understood_as_pictures_are_read(network: Network, images: Tensor) -> None:
@@ -321,7 +325,7 @@ def test_settings_in_brackets_are_settings(network: Network, images: Tensor) -> 
 
 def test_what_a_method_is_called_is_no_setting() -> None:
     with pytest.raises(UsageError, match="unknown key 'name'"):
-        make_method("ttaps", {"name": "mine"})
+        parse_method("ttaps", {"name": "mine"})
 
 
 def test_the_package_shows_what_it_has() -> None:
@@ -339,11 +343,11 @@ def test_python_interface(network: Network, images: Tensor) -> None:
     assert torch.equal(next(iter(many)).trace, one.trace)
     assert [many[0].label, many[-1].label] == [many.labels[0], many.labels[-1]]
     floats = ttaps.adapt(model, images[0].float() / 255, steps=0)
-    assert (floats.probabilities - one.source).abs().max() < 1e-6
+    assert (floats.probabilities - one.before).abs().max() < 1e-6
     mixed = ttaps.adapt(model, [images[0], images[1].float() / 255], steps=2, num_pairs=2)
     assert torch.equal(next(iter(mixed)).trace, one.trace)
     turned = ttaps.adapt(model, images[0].numpy()[:, :, ::-1], steps=0)
-    assert torch.equal(turned.source, ttaps.adapt(model, images[0].flip(2), steps=0).source)
+    assert torch.equal(turned.before, ttaps.adapt(model, images[0].flip(2), steps=0).before)
     with pytest.raises(UsageError, match="at least one image"):
         ttaps.adapt(model, [])
     with pytest.raises(UsageError, match="to the method object itself"):

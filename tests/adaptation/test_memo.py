@@ -21,7 +21,7 @@ def literal(method: Memo, net: nn.Module, image: Tensor, key: int) -> Tensor:
     optimizer = torch.optim.SGD(net.parameters(), lr=method.lr)
     trace = [net(image).softmax(-1)[0].detach()]
     for step in range(method.steps):
-        mean = net(method.draw(image, key, step)).softmax(-1).mean(0)
+        mean = net(method.draw_views(image, key, step)).softmax(-1).mean(0)
         optimizer.zero_grad()
         (-(mean * mean.log()).sum()).backward()
         optimizer.step()
@@ -43,7 +43,7 @@ def test_one_step_on_two_layers_by_hand() -> None:
     net = made("two layers").double()
     first, second = (layer for layer in net.children() if isinstance(layer, nn.Linear))
     w1, b1, w2, b2 = (t.detach() for t in (first.weight, first.bias, second.weight, second.bias))
-    x = method.draw(image, 3, 0).double().flatten(1)
+    x = method.draw_views(image, 3, 0).double().flatten(1)
     hidden = (x @ w1.T + b1).tanh()
     p = (hidden @ w2.T + b2).softmax(1)
     mean = p.mean(0)
@@ -71,6 +71,6 @@ def test_marginal_entropy_of_known_predictions() -> None:
 
 def test_views_depend_on_key_and_step_alone() -> None:
     image, method = some_images(1), Memo(num_views=4)
-    assert torch.equal(method.draw(image, 1, 0), method.draw(image, 1, 0))
-    assert not torch.equal(method.draw(image, 1, 0), method.draw(image, 1, 1))
-    assert not torch.equal(method.draw(image, 1, 0), method.draw(image, 2, 0))
+    assert torch.equal(method.draw_views(image, 1, 0), method.draw_views(image, 1, 0))
+    assert not torch.equal(method.draw_views(image, 1, 0), method.draw_views(image, 1, 1))
+    assert not torch.equal(method.draw_views(image, 1, 0), method.draw_views(image, 2, 0))

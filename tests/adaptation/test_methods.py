@@ -78,10 +78,10 @@ def test_a_module_of_the_users_is_adapted_and_left_alone_in_every_bit(kind: str,
     plain = (images / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
     with torch.no_grad():
         expected = made(kind).eval()(plain).softmax(-1)
-    torch.testing.assert_close(result.source, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(result.before, expected, rtol=0, atol=1e-6)
     assert result.classes == ("0", "1", "2", "3")
     if method.name != "source":
-        assert (result.probabilities - result.source).abs().max() > 1e-4
+        assert (result.probabilities - result.before).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize(("kind", "method"), CASES, ids=named)
@@ -97,7 +97,7 @@ def test_order_and_batching_change_nothing(kind: str, method: Method) -> None:
 def test_average_is_the_mean_over_the_views_that_ttaps_adapts_to(tiny_network: Network) -> None:
     image, adapted = some_images()[:1] / 255, Ttaps(view_pool=6, num_pairs=3, views=SwavViews(scale=(0.5, 1.0)))
     with torch.no_grad():
-        each = [tiny_network(view[None]).softmax(-1)[0] for view in adapted.draw(image, 11)]
+        each = [tiny_network(view[None]).softmax(-1)[0] for view in adapted.draw_views(image, 11)]
     trace = Augment(num_views=6, views=adapted.views).adapt(tiny_network, image, [11])[0]
     torch.testing.assert_close(trace[1], sum(each) / 6, rtol=0, atol=1e-6)
     unchanged = SwavViews(scale=(1.0, 1.0), ratio=(1.0, 1.0), flip_p=0, jitter_strength=0, gray_p=0, blur_p=0)
@@ -171,7 +171,7 @@ def test_leak_is_an_optimizer_that_is_never_reset(tiny_network: Network) -> None
     want = []
     for number, image in enumerate(images.split(1)):
         net.load_state_dict(tiny_network.state_dict())
-        for views in method.draw(image, number).split(2 * method.num_pairs):
+        for views in method.draw_views(image, number).split(2 * method.num_pairs):
             optimizer.zero_grad()
             method.loss(net.scores(net.project(views))).backward()
             optimizer.step()
@@ -197,7 +197,7 @@ def test_rules_are_torchs(rule: UpdateRule, optimizer: Any) -> None:
     def loss(weight: Tensor) -> Tensor:
         return (weight.sin() * weight).sum() + weight[0].square().sum()
 
-    got = list(gradient_steps(lambda weights, step: loss(weights["w"]), {"w": start}, 5, 0.1, rule))
+    got = list(gradient_steps(lambda weights, step: loss(weights["w"]), {"w": start}, 5, 0.1, CarriedState(rule=rule)))
     weight = start.clone().requires_grad_()
     stepper = optimizer([weight])
     for step in range(5):

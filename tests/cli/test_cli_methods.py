@@ -10,7 +10,8 @@ import pytest
 from helpers.other_nets import some_images
 from helpers.small_model import write_model
 from helpers.small_training import TINY
-from ttaps.adaptation import METHODS, Memo, make_method
+from ttaps.adaptation import METHODS, Memo
+from ttaps.adaptation.spec import parse_method
 from ttaps.bench.costs import SOURCES, cost, fitting
 from ttaps.cli import main
 
@@ -40,7 +41,7 @@ def test_table_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["ttaps"]["trained_by"] == ["jt", "jt+ent"]
     assert (rows["memo"]["steps"], rows["memo"]["lr"], rows["memo"]["cost"]) == (1, 0.005, None)
     assert rows["source"]["trained_by"] == ["any"]
-    assert all(make_method(f"{name}:{named}") for name, row in rows.items() for named in row["settings"])
+    assert all(parse_method(f"{name}:{named}") for name, row in rows.items() for named in row["settings"])
 
 
 def test_costs_are_in_the_table(

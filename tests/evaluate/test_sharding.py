@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from helpers.small_evaluation import CLASSES, results, small_benchmark
-from ttaps.adaptation import METHODS, make_method
-from ttaps.evaluate import Shard, evaluate
+from ttaps.adaptation import METHODS
+from ttaps.adaptation.spec import parse_method
+from ttaps.evaluate.plan import Shard
+from ttaps.evaluate.run import evaluate
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import Model, fingerprint
 
@@ -32,7 +34,7 @@ def model_for(method: str) -> Model:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_shards_of_every_method_are_the_whole(name: str, tmp_path: Path) -> None:
-    model, data, method = model_for(name), small_benchmark(4), make_method(name, STEPS.get(name, {}))
+    model, data, method = model_for(name), small_benchmark(4), parse_method(name, STEPS.get(name, {}))
     evaluate(model, data, [method], folder=tmp_path / "whole")
     for shard in ("1/2", "2/2"):
         evaluate(model, data, [method], folder=tmp_path / "parts", shard=Shard.parse(shard), group=1)

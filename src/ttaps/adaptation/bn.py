@@ -4,44 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ttaps.adaptation.engine import each_image
+from ttaps.adaptation.engine import CarriedState, map_images
 from ttaps.adaptation.source import Source
 from ttaps.config import check_min
-from ttaps.model.functional import BATCH_NORMS, frozen_copy, kinds_of_norm
-from ttaps.model.statistics import use_batch_statistics
+from ttaps.model.functional import BATCH_NORMS, frozen_copy, kinds_of_norm, use_batch_statistics
 
 
 @dataclass(frozen=True)
-class Bn:
+class Bn(Source):
     """Each image by itself, n = 1: μ = (N μ_source + μ_image) / (N + 1), and σ² likewise, in every BatchNorm layer."""
 
     name: ClassVar[str] = "bn"
     paper: ClassVar[str] = "Schneider et al. 2020"
     adapts: ClassVar[str] = "BatchNorm statistics"
-    trained_by: ClassVar[tuple[str, ...]] = ()
 
     source_weight: float = 16.0
-    """N, how many images the statistics of training count for; 0 takes the image's alone."""
+    """N, how many images the statistics of training count for; 0 uses the image's alone."""
 
     def __post_init__(self) -> None:
         check_min(self, source_weight=0)
 
     def missing_requirement(self, network: nn.Module) -> str | None:
-        """Return what a network has not: BatchNorm layers that know the statistics of training."""
+        """Return what a network lacks: BatchNorm layers with statistics of training."""
         layers = [layer for layer in network.modules() if isinstance(layer, BATCH_NORMS)]
         if any(layer.running_mean is not None for layer in layers):
             return None
         return f"BatchNorm layers with statistics of training (this network's norm layers: {kinds_of_norm(network)})"
 
-    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
+    def adapt(
+        self, network: nn.Module, images: Tensor, keys: Sequence[int], state: CarriedState | None = None
+    ) -> Tensor:
         """Return class probabilities with the source's and with mixed statistics, shape (N, 2, classes)."""
         mixed = frozen_copy(network)
         use_batch_statistics(mixed, self.source_weight)
-        before = Source().adapt(network, images, keys)
-        after = each_image(lambda i: mixed(images[i : i + 1]).softmax(-1), len(images))  # one by one: n = 1
+        before = super().adapt(network, images, keys)
+        after = map_images(partial(self.adapt_one, mixed), images, keys)  # one at a time on any device: n = 1
         return torch.cat([before, after], dim=1)

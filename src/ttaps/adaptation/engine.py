@@ -1,4 +1,4 @@
-"""Gradient steps on weights that belong to one image: the network itself is never touched."""
+"""Gradient steps on weights that belong to one image, and the threads that images run on."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from ttaps.adaptation.optimizers import UpdateRule, Weights, sgd
 
 @dataclass
 class CarriedState:
-    """What an image leaves to the next one where a method is told to keep it; empty before the first image."""
+    """What an image leaves to the next one where a method keeps anything; empty before the first image."""
 
     weights: Weights | None = None
     rule: UpdateRule | None = None
 
 
 def gradient_steps(
-    loss: Callable[[Weights, int], Tensor], weights: Weights, steps: int, lr: float, rule: UpdateRule = sgd
+    loss: Callable[[Weights, int], Tensor], source: Weights, steps: int, lr: float, state: CarriedState | None = None
 ) -> Iterator[Weights]:
-    """Yield the weights after every step of θ ← θ - α∇θ L, starting from ``weights``, which stay as they are.
+    """Yield the weights after every step of θ ← θ - α∇θ L. ``source`` is not changed.
 
-    ``loss(weights, step)`` is the loss at a step; weights it does not use stay where they are. ``rule`` turns gradients into updates.
+    ``loss(weights, step)`` is the loss at a step; weights it does not use stay where they are. Steps start from the weights in
+    ``state``, if any, else from ``source``, and leave their weights in ``state``; its rule turns gradients into updates.
     """
+    state = state or CarriedState()
+    weights, rule = state.weights or source, state.rule or sgd
     for step in range(steps):
         leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
         with torch.enable_grad():
@@ -36,68 +39,41 @@ def gradient_steps(
         with torch.no_grad():
             updates = rule(weights, dict(zip(leaves, gradients, strict=True)))
         weights = {name: weight.detach().sub(updates[name], alpha=lr) for name, weight in weights.items()}
+        state.weights = weights
         yield weights
 
 
-def run_steps(
-    before: Tensor,
-    predict: Callable[[Weights], Tensor],
-    loss: Callable[[Weights, int], Tensor],
-    source: Weights,
-    steps: int,
-    lr: float,
-    memory: CarriedState,
-) -> Tensor:
-    """Stack ``before`` and the prediction after every step. Steps start where the memory ends, or at the source; it ends where they do."""
-    trace = [before]
-    for weights in gradient_steps(loss, memory.weights or source, steps, lr, memory.rule or sgd):
-        memory.weights = weights
-        with torch.no_grad():
-            trace.append(predict(weights))
-    return torch.stack(trace)
-
-
-def each_image(function: Callable[[int], Tensor], count: int, sequential: bool = False) -> Tensor:
-    """Stack ``function(index)`` over images, which run as :func:`side_by_side` runs them."""
-    return torch.stack(side_by_side(function, count, sequential))
-
-
-def one_by_one(
+def map_images(
     adapt_one: Callable[[Tensor, int, CarriedState], Tensor],
     images: Tensor,
     keys: Sequence[int],
-    memory: CarriedState | None,
-    sequential: bool,
+    batch_size: int = 1,
+    state: CarriedState | None = None,
 ) -> Tensor:
-    """Stack ``adapt_one(image, key, memory)`` over images; the memory is shared where they run ``sequential``, else empty for each."""
-    kept = memory or CarriedState()
-    return each_image(
-        lambda i: adapt_one(images[i : i + 1], keys[i], kept if sequential else CarriedState()), len(images), sequential
-    )
+    """Concatenate ``adapt_one(image, key, state)`` over images (1, 3, H, W), or over batches of them with their first key.
 
-
-def side_by_side(function: Callable[[int], Tensor], count: int, sequential: bool = False) -> list[Tensor]:
-    """Return ``function(index)`` of images, or batches, on a CPU.
-
-    They run side by side with one thread each: no thread ever waits for another, and an image's numbers do not depend on how
-    many threads there are. Waiting is what makes two threads on one image many times slower on a busy machine (docs/log.md).
-    ``sequential`` runs them one after the other, for methods that keep something from image to image.
+    They run at the same time, one thread each: no thread ever waits for another, and an image's numbers do not depend on how many
+    threads there are. (Two threads on one image wait for each other, which is many times slower on a busy machine.)
+    Given a ``state`` they run one after the other and share it; otherwise each has an empty one.
     """
+    batches = images.split(batch_size)
+    first_keys = [keys[index] for index in range(0, len(images), batch_size)]
+    states = [state or CarriedState() for _ in batches]
     with _one_thread_each() as threads:
-        workers = 1 if sequential else min(count, threads)
+        workers = 1 if state else min(len(batches), threads)
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(function, range(count)))
+            return torch.cat(list(pool.map(adapt_one, batches, first_keys, states)))
 
 
-_threads: list[int] = []  # as they were, once for everybody who is at work
+_threads: list[int] = []  # torch's number of threads before the first call of those under way, once per call
 _guard = Lock()
 
 
 @contextmanager
 def _one_thread_each() -> Iterator[int]:
-    """Yield how many threads torch had before anybody was at work; the last to leave sets that back.
+    """Yield how many threads torch had before any call was under way; the last call to end restores that.
 
-    What a worker sets holds for threads to come, and MKL's number is the same for all threads: nobody may raise it while others work.
+    What a worker sets holds for later threads too, and MKL has one number for all threads: nobody may raise it while others work.
     """
     with _guard:
         _threads.append(_threads[0] if _threads else torch.get_num_threads())

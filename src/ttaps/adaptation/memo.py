@@ -1,15 +1,15 @@
-"""MEMO (Zhang et al., 2021): agree on one class, surely, over augmented views of the image; then predict the image itself."""
+"""MEMO (Zhang et al., 2021): agree on one class, with confidence, over augmented views of the image; then predict the image itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from ttaps.adaptation.engine import CarriedState, one_by_one, run_steps
+from ttaps.adaptation.engine import CarriedState, gradient_steps
+from ttaps.adaptation.method import GradientMethod
 from ttaps.adaptation.optimizers import Weights
 from ttaps.config import check_min
 from ttaps.losses import marginal_entropy
@@ -19,13 +19,12 @@ from ttaps.views.augmix import AugmixViews
 
 
 @dataclass(frozen=True)
-class Memo:
+class Memo(GradientMethod):
     """The authors' settings on CIFAR-10: one plain gradient step on all weights."""
 
     name: ClassVar[str] = "memo"
     paper: ClassVar[str] = "Zhang et al. 2021"
     adapts: ClassVar[str] = "all weights"
-    trained_by: ClassVar[tuple[str, ...]] = ()
 
     steps: int = 1
     """Gradient steps per image, each with fresh views."""
@@ -33,43 +32,30 @@ class Memo:
     """Step size."""
     num_views: int = 32
     """Views of the image per step."""
-    online: bool = False
-    """Keep the weights from image to image: results depend on the order."""
     views: AugmixViews = field(default_factory=AugmixViews)
     """How a view is made."""
 
     def __post_init__(self) -> None:
-        check_min(self, steps=0, lr=0, num_views=1)
-
-    @property
-    def protocol(self) -> str:
-        """Say what an image's result depends on besides the image."""
-        return "online" if self.online else "episodic"
+        super().__post_init__()
+        check_min(self, num_views=1)
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return None, unless there is nothing to adapt."""
         return None if any(True for _ in network.parameters()) else "weights"
 
-    def adapt(
-        self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: CarriedState | None = None
-    ) -> Tensor:
-        """Return class probabilities before and after every step, shape (N, steps + 1, classes)."""
-        return one_by_one(partial(self.adapt_one, network), images, keys, memory, self.online)
-
-    def adapt_one(self, network: nn.Module, image: Tensor, key: int, memory: CarriedState) -> Tensor:
+    @torch.no_grad()
+    def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
         """Minimize the marginal entropy over the views, then predict the image as it is."""
         classifier = Functional(network)
 
         def loss(weights: Weights, step: int) -> Tensor:
-            return marginal_entropy(classifier(self.draw(image, key, step), weights))
-
-        def predict(weights: Weights) -> Tensor:
-            return classifier(image, weights)[0].softmax(-1)
+            return marginal_entropy(classifier(self.draw_views(image, key, step), weights))
 
         source = classifier.weights()
-        return run_steps(predict(source), predict, loss, source, self.steps, self.lr, memory)
+        steps = gradient_steps(loss, source, self.steps, self.lr, state)
+        return torch.stack([classifier(image, weights).softmax(-1) for weights in (source, *steps)], dim=1)
 
-    def draw(self, image: Tensor, key: int, step: int) -> Tensor:
+    def draw_views(self, image: Tensor, key: int, step: int = 0) -> Tensor:
         """Return the views of an image (1, 3, H, W) at a step."""
         drawn = self.views.sample(self.num_views, image.shape[-1], generator(key, "memo", step))
         return self.views.apply(image, drawn)

@@ -1,4 +1,4 @@
-"""Named settings: ``ttaps:fast`` is method ``ttaps`` with the settings called ``fast``."""
+"""Presets: ``ttaps:fast`` is method ``ttaps`` with the settings called ``fast``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ MILD = {"scale": [0.7, 1.0], "jitter_strength": 0.0, "gray_p": 0.0, "blur_p": 1.
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "ttaps": {
-        "paper": {},  # as printed: the defaults
+        # as printed: the defaults
+        "paper": {},
         # the authors' code: its momentum leaks from image to image, so results depend on the order
         "reference": {"momentum": 0.9, "weight_decay": 1e-5, "swap_reduction": "mean", "keep_momentum": True},
-        # the paper's ten steps as one of ten times the size: they are so small that gradients hardly change on the way (docs/log.md)
+        # the paper's ten steps as one of ten times the size: they are so small that gradients hardly change on the way
         "fast": {"num_pairs": 24, "steps": 1, "lr": 1.0, "confidence_threshold": 0.7},
-        # best on validation images under the four extra corruptions (docs/results.md); plain steps, nothing shared between images
+        # best on validation images under the four extra corruptions; plain steps, nothing shared between images
         "tuned": {
             "view_pool": 16,
             "num_pairs": 8,
@@ -26,5 +27,6 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "views": MILD,
         },
     },
-    "augment": {"tuned": {"views": MILD}},  # the very views of ttaps:tuned
+    # exactly the views of ttaps:tuned
+    "augment": {"tuned": {"views": MILD}},
 }

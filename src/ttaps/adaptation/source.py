@@ -9,34 +9,25 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ttaps.adaptation.engine import each_image
-from ttaps.model import eval_mode
+from ttaps.adaptation.engine import CarriedState
+from ttaps.adaptation.method import Method
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Method):
     """No adaptation."""
 
     name: ClassVar[str] = "source"
-    paper: ClassVar[str] = ""
-    adapts: ClassVar[str] = "nothing"
-    trained_by: ClassVar[tuple[str, ...]] = ()
 
-    def missing_requirement(self, network: nn.Module) -> str | None:
-        """Return None: any classifier will do."""
-        return None
+    @torch.no_grad()
+    def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
+        """Predict the image. One at a time on a CPU: the last bit depends on the size of a batch."""
+        return network(image).softmax(-1)[:, None]
 
-    def adapt(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
-        """Return class probabilities, shape (N, 1, classes)."""
+    def can_batch(self, network: nn.Module) -> bool:
+        """Tell that any network can predict several images at once."""
+        return True
 
-        @torch.no_grad()
-        def predict(some: Tensor) -> Tensor:
-            logits: Tensor = network(some)
-            return logits.softmax(-1)
-
-        with eval_mode(network):
-            if images.device.type != "cpu":
-                return predict(images)[:, None]
-            return each_image(
-                lambda i: predict(images[i : i + 1]), len(images)
-            )  # one by one: the last bit depends on the batch
+    def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
+        """Predict all images at once."""
+        return self.adapt_one(network, images, 0, CarriedState())

@@ -1,81 +1,130 @@
-"""Methods and their settings as they are written on a command line and in a grid: ``source,ttaps:fast,ttaps[lr=1,steps=5]``."""
+"""A method with its settings as one string, ``ttaps:tuned[steps=6,views.scale=[0.5,1]]``: read by :func:`parse_method`, written by
+:func:`method_spec`, which are inverse to each other. Any label in a table or figure can be pasted back into a command."""
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from ttaps.adaptation import METHODS, Method, make_method
-from ttaps.config import did_you_mean
+from ttaps.adaptation import METHODS, Method
+from ttaps.adaptation.presets import PRESETS
+from ttaps.config import did_you_mean, flat, from_dict
 from ttaps.errors import UsageError
 
+TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|.', re.DOTALL)  # a quoted string, or any one character
+BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")  # strings that need no quotes, unless TOML has another meaning for them
 
-def chosen_methods(text: str, settings: Sequence[str] = ()) -> list[Method]:
-    """Return the methods of a list, each with the settings in its brackets and those given as ``METHOD.NAME=VALUE``."""
-    wanted = {name: inline(name) for name in split(text)}
+
+def parse_method(spec: str, settings: Mapping[str, Any] | None = None) -> Method:
+    """Return the method that a spec describes, with further settings on top."""
+    base, own = split_spec(spec)
+    for name, value in flat(settings or {}).items():
+        set_nested(own, name.split("."), value)
+    return _make(base, own)
+
+
+def parse_methods(text: str, settings: Sequence[str] = ()) -> list[Method]:
+    """Return the methods of a comma-separated list, each once, with settings given as ``METHOD.NAME=VALUE`` on top."""
+    wanted = [split_spec(spec) for spec in split_list(text)]
     if not wanted:
         raise UsageError(f"--methods names no method; known are {', '.join(METHODS)}.")
-    bases = {name: name.partition("[")[0] for name in wanted}
+    bases = [base for base, _ in wanted]
     for assignment in settings:
         method, path, value = parse_setting(assignment)
-        if method not in bases.values():
-            raise UsageError(
-                f"--set {assignment}: no method '{method}' is evaluated{did_you_mean(method, bases.values())}."
-            )
-        for name, base in bases.items():
+        if method not in bases:
+            raise UsageError(f"--set {assignment}: no method '{method}' is evaluated{did_you_mean(method, bases)}.")
+        for base, own in wanted:
             if base == method:
-                set_nested(wanted[name], path, value)
-    return list(dict.fromkeys(make_method(bases[name], own) for name, own in wanted.items()))  # each once
+                set_nested(own, path, value)
+    return list(dict.fromkeys(_make(base, own) for base, own in wanted))
 
 
-def parse_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
-    """Return one method, with the settings in its brackets, and others on top."""
-    return make_method(name.partition("[")[0], {**inline(name), **(settings or {})})
+def method_spec(method: Method) -> str:
+    """Return the canonical spec: the base (defaults or preset) from which the fewest settings differ, and those settings."""
+    settings = flat(asdict(method))
+    bases = [method.name, *(f"{method.name}:{name}" for name, known in PRESETS.get(method.name, {}).items() if known)]
+    usual = {base: flat(asdict(_make(base, {}))) for base in bases}
+    changed = {base: [name for name in settings if settings[name] != usual[base][name]] for base in bases}
+    base = min(bases, key=lambda name: len(changed[name]))
+    assignments = ",".join(f"{name}={_write(settings[name])}" for name in changed[base])
+    return f"{base}[{assignments}]" if assignments else base
 
 
-def inline(name: str) -> dict[str, Any]:
-    """Return the settings in the brackets of ``METHOD[NAME=VALUE,...]``; none without brackets."""
-    method, bracket, rest = name.partition("[")
-    parts = split(rest.removesuffix("]"))
+def split_spec(spec: str) -> tuple[str, dict[str, Any]]:
+    """Split ``METHOD:PRESET[NAME=VALUE,...]`` into what is before the brackets and the settings inside them."""
+    base, bracket, rest = spec.strip().partition("[")
+    parts = split_list(rest.removesuffix("]"))
     if bracket and not (rest.endswith("]") and all("=" in part for part in parts)):
-        raise UsageError(f"Method {name}: write METHOD[NAME=VALUE,...], like ttaps[lr=0.3,steps=5].")
+        raise UsageError(f"Method {spec}: write METHOD[NAME=VALUE,...], like ttaps[lr=0.3,steps=5].")
     settings: dict[str, Any] = {}
     for part in parts:
-        set_nested(settings, *parse_setting(f"{method}.{part}")[1:])
-    return settings
+        set_nested(settings, *parse_setting(f"{base}.{part}")[1:])
+    return base.strip(), settings
 
 
-def split(text: str) -> list[str]:
-    """Return the parts between commas that are in no brackets."""
+def split_list(text: str) -> list[str]:
+    """Return the parts of a comma-separated list; commas in brackets or quotes do not separate."""
     parts, depth = [""], 0
-    for character in text:
-        depth += (character == "[") - (character == "]")
-        if character == "," and depth == 0:
+    for token in TOKEN.findall(text):
+        depth += (token == "[") - (token == "]")
+        if token == "," and depth == 0:
             parts.append("")
         else:
-            parts[-1] += character
+            parts[-1] += token
     return [part.strip() for part in parts if part.strip()]
 
 
 def parse_setting(assignment: str) -> tuple[str, list[str], Any]:
-    """Take METHOD.NAME=VALUE apart; the value is written as in TOML, and a bare word is a string."""
+    """Split METHOD.NAME=VALUE; the value is written as in TOML, and a bare word is a string."""
     name, equals, text = assignment.partition("=")
     method, *path = (part.strip().replace("-", "_") for part in name.split("."))
     if not equals or not path or not all(path):
         raise UsageError(f"--set {assignment}: write METHOD.NAME=VALUE, like ttaps.lr=0.3.")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
-        value = text.strip()
-    return method, path, value
+    return method, path, _read(text.strip())
 
 
 def set_nested(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Put a value into nested settings."""
+    """Set a value inside nested settings."""
     for part in path[:-1]:
         inner = settings.setdefault(part, {})
         if not isinstance(inner, dict):
-            raise UsageError(f"--set: '{part}' is given both a value and settings of its own.")
+            raise UsageError(f"'{part}' is given both a value and settings of its own.")
         settings = inner
     settings[path[-1]] = value
+
+
+def _make(base: str, settings: Mapping[str, Any]) -> Method:
+    """Return the method called ``base``, which may name a preset, with settings."""
+    name, _, preset = base.partition(":")
+    if name not in METHODS:
+        raise UsageError(f"Unknown method '{name}'{did_you_mean(name, METHODS)}.")
+    known = PRESETS.get(name, {})
+    if preset and preset not in known:
+        raise UsageError(f"Method '{name}' has no preset '{preset}'{did_you_mean(preset, known)}.")
+    start = from_dict(METHODS[name], known.get(preset, {}), where=name)
+    return from_dict(METHODS[name], settings, where=name, base=start)
+
+
+def _read(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _write(value: Any) -> str:
+    """Write a value as TOML, as short as it can be: ``1`` for 1.0, and words without quotes."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return re.sub(r"\.0$|(?<=e)\+?(-?)0*", r"\1", repr(value + 0.0))  # + 0.0: no -0.0, which is equal to 0.0
+    if isinstance(value, tuple):
+        return f"[{','.join(map(_write, value))}]"
+    if isinstance(value, str):
+        bare = BARE.fullmatch(value) and _read(value) == value
+        return value if bare else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)

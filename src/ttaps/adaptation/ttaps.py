@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -13,15 +12,16 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from ttaps import losses
-from ttaps.adaptation.engine import CarriedState, gradient_steps, in_chunks, one_by_one
+from ttaps.adaptation.engine import CarriedState, gradient_steps, in_chunks
+from ttaps.adaptation.method import GradientMethod
 from ttaps.adaptation.optimizers import Momentum, Weights
 from ttaps.config import check_min
 from ttaps.errors import UsageError
-from ttaps.model import Network, ResNet, SplitNetwork, as_network, eval_mode
+from ttaps.model import Network, ResNet, SplitNetwork, adapted_names, as_network
 from ttaps.rng import generator
 from ttaps.views import SwavViews
 
-CHUNK = 16  # views at a time through the frozen part: 1.2 times faster than 64, which leaves the cache (docs/log.md)
+CHUNK = 16  # views at a time through the frozen part: 1.2 times faster than 64, which leave the cache
 TOGETHER = 16  # images at a time where they are adapted together, to bound the memory; run on a CPU only so far
 CODES: dict[str, Callable[[Tensor, float], Tensor]] = {
     "soft": losses.soft_codes,
@@ -31,7 +31,7 @@ CODES: dict[str, Callable[[Tensor, float], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Ttaps:
+class Ttaps(GradientMethod):
     """The paper's settings by default: plain gradient steps on the last stage, nothing shared between images."""
 
     name: ClassVar[str] = "ttaps"
@@ -67,122 +67,102 @@ class Ttaps:
     """Leave an image alone when the source model gives its label at least this probability; 1 adapts to every image."""
     patience: int = 0
     """Stop when the label has stayed the same, and become more probable, for so many steps; 0 takes every step."""
-    online: bool = False
-    """Keep the weights from image to image: results depend on the order."""
     keep_momentum: bool = False
     """Keep the momentum, but not the weights, from image to image, as the authors' code does: results depend on the order."""
     views: SwavViews = field(default_factory=SwavViews)
     """The set of transformations 𝒯."""
 
     def __post_init__(self) -> None:
-        check_min(
-            self,
-            steps=0,
-            num_pairs=1,
-            lr=0,
-            momentum=0,
-            weight_decay=0,
-            view_pool=0,
-            confidence_threshold=0,
-            patience=0,
-        )
-        if self.view_pool and self.view_pool < 2 * self.num_pairs:
-            raise UsageError(
-                f"view_pool must be 0 or at least twice num_pairs ({2 * self.num_pairs}), not {self.view_pool}."
-            )
-        for name in ("tau", "epsilon"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be positive, not {getattr(self, name)}.")
+        super().__post_init__()
+        check_min(self, num_pairs=1, momentum=0, weight_decay=0, view_pool=0, confidence_threshold=0, patience=0)
+        least = 2 * self.num_pairs
+        if self.view_pool and self.view_pool < least:
+            raise UsageError(f"view_pool must be 0 or at least twice num_pairs ({least}), not {self.view_pool}.")
+        for name, value in (("tau", self.tau), ("epsilon", self.epsilon)):
+            if not value > 0:
+                raise UsageError(f"{name} must be positive, not {value}.")
 
     @property
-    def protocol(self) -> str:
-        """Say what an image's result depends on besides the image."""
-        return "online" if self.online else "momentum leak" if self.keep_momentum else "episodic"
+    def carries(self) -> str:
+        """What is kept from image to image, in words; empty for nothing."""
+        return super().carries or ("momentum leak" if self.keep_momentum else "")
 
     def missing_requirement(self, network: nn.Module) -> str | None:
-        """Return what a network has not: prototypes."""
+        """Return what a network lacks: prototypes."""
         return None if isinstance(network, Network) else "prototypes"
 
-    def adapt(
-        self, network: nn.Module, images: Tensor, keys: Sequence[int], memory: CarriedState | None = None
-    ) -> Tensor:
-        """Return class probabilities before and after every step, shape (N, steps + 1, classes).
-
-        An image's row is a function of the network, the image and its key only, unless told to be ``online`` or to ``leak``. The
-        network is not changed.
-        """
-        ours, sequential = as_network(network), self.protocol != "episodic"
-        with eval_mode(ours):
-            if sequential or not can_batch(ours, images.device):
-                return one_by_one(partial(self.adapt_one, ours), images, keys, memory, sequential)
-            return self.adapt_low_confidence(ours, images, keys)
-
-    def adapt_one(self, network: Network, image: Tensor, key: int, memory: CarriedState) -> Tensor:
-        """Algorithm 1. Views do not depend on the weights, so they go through the frozen part all at once."""
-        cut = SplitNetwork(network, self.adapt_params)
-        plain = cut.frozen(image)
-
-        @torch.no_grad()
-        def predict(weights: Weights) -> Tensor:
-            logits: Tensor = network.classifier(cut.adapted(plain, weights))
-            return logits[0].softmax(-1)
-
-        trace = [predict(cut.weights())]
-        if self.steps and self.stops(trace) and memory.weights:
-            trace.append(predict(memory.weights))  # online, a sure image is still seen with the weights kept so far
-        elif self.steps and not self.stops(trace):
-            features = in_chunks(cut.frozen, self.draw(image, key), CHUNK)
-            pairs = self.pairs(key)
-
-            def loss(weights: Weights, step: int) -> Tensor:
-                return self.loss(network.scores(cut.adapted(features[pairs[step]], weights)))
-
-            start = memory.weights or cut.weights()
-            memory.rule = memory.rule or Momentum(self.momentum, self.weight_decay)
-            for weights in gradient_steps(loss, start, self.steps, self.lr, memory.rule):
-                trace.append(predict(weights))
-                memory.weights = weights if self.online else None
-                if self.stops(trace):
-                    break
-        return torch.stack(trace + trace[-1:] * (self.steps + 1 - len(trace)))
+    def check_settings(self, network: nn.Module) -> None:
+        """Refuse ``adapt_params`` that cover no weight of the network."""
+        adapted_names(as_network(network), self.adapt_params)
 
     @torch.no_grad()
-    def adapt_low_confidence(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
-        """Adapt in groups to the images that the source model is not sure of."""
+    def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
+        """Algorithm 1. Views do not depend on the weights, so they go through the frozen part all at once."""
+        whole = as_network(network)
+        split = SplitNetwork(whole, self.adapt_params)
+        plain = split.frozen(image)
+
+        def predict(weights: Weights) -> Tensor:
+            return whole.classifier(split.adapted(plain, weights)).softmax(-1)
+
+        trace = [predict(split.weights())]
+        if self.steps and self.stops(trace) and state.weights:
+            trace.append(predict(state.weights))  # online, a confident image is still seen with the weights kept so far
+        elif self.steps and not self.stops(trace):
+            features = in_chunks(split.frozen, self.draw_views(image, key), CHUNK)
+            pairs = self.pairs(key)
+            state.rule = state.rule or Momentum(self.momentum, self.weight_decay)
+
+            def loss(weights: Weights, step: int) -> Tensor:
+                return self.loss(whole.scores(split.adapted(features[pairs[step]], weights)))
+
+            for weights in gradient_steps(loss, split.weights(), self.steps, self.lr, state):
+                trace.append(predict(weights))
+                if self.stops(trace):
+                    break
+            state.weights = state.weights if self.online else None
+        return torch.stack(trace + trace[-1:] * (self.steps + 1 - len(trace)), dim=1)
+
+    def can_batch(self, network: nn.Module) -> bool:
+        """Tell whether ``vmap`` works: not through other backbones than ours, where it may fail (fused attention)."""
+        return isinstance(as_network(network).backbone, ResNet)
+
+    @torch.no_grad()
+    def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
+        """Adapt in groups to the images of which the source model is not confident."""
         source = in_chunks(network, images, 64 * CHUNK).softmax(-1)
         traces = source[:, None].repeat(1, self.steps + 1, 1)
-        unsure = [i for i in range(len(images)) if not self.stops([source[i]])]
-        for first in range(0, len(unsure), TOGETHER):
-            group = unsure[first : first + TOGETHER]
-            traces[group] = self.adapt_batched(network, images[group], [keys[i] for i in group])
+        low = [i for i in range(len(images)) if not self.stops([source[i]])]
+        for first in range(0, len(low), TOGETHER):
+            group = low[first : first + TOGETHER]
+            traces[group] = self.adapt_group(as_network(network), images[group], [keys[i] for i in group])
         return traces
 
-    def adapt_batched(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
-        """Adapt several images in one go, each with weights of its own: for devices that want large batches.
+    @torch.no_grad()
+    def adapt_group(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
+        """Adapt to several images at once, each with weights of its own: for devices that want large batches.
 
         The losses of different images share no weights, so the gradient of their sum is each image's own gradient.
         """
-        cut, count = SplitNetwork(network, self.adapt_params), len(images)
-        plain = cut.frozen(images)
-        drawn = torch.cat([self.draw(images[i : i + 1], key) for i, key in enumerate(keys)])
-        features = in_chunks(cut.frozen, drawn, 64 * CHUNK)
+        split, count = SplitNetwork(network, self.adapt_params), len(images)
+        plain = split.frozen(images)
+        drawn = torch.cat([self.draw_views(images[i : i + 1], key) for i, key in enumerate(keys)])
+        features = in_chunks(split.frozen, drawn, 64 * CHUNK)
         features = features.view(count, len(features) // count, *features.shape[1:])
         pairs = torch.stack([self.pairs(key) for key in keys]).to(images.device)
         rows = torch.arange(count, device=images.device)[:, None]
 
         def loss(weights: Weights, step: int) -> Tensor:
-            each = vmap(lambda own, seen: self.loss(network.scores(cut.adapted(seen, own))))
-            total: Tensor = each(weights, features[rows, pairs[:, step]]).sum()
-            return total
+            each = vmap(lambda own, seen: self.loss(network.scores(split.adapted(seen, own))))
+            return each(weights, features[rows, pairs[:, step]]).sum()
 
-        @torch.no_grad()
         def predict(weights: Weights) -> Tensor:
-            each = vmap(lambda own, seen: network.classifier(cut.adapted(seen[None], own))[0].softmax(-1))
-            probabilities: Tensor = each(weights, plain)
-            return probabilities
+            each = vmap(lambda own, seen: network.classifier(split.adapted(seen[None], own))[0].softmax(-1))
+            return each(weights, plain)
 
-        source = {name: weight.expand(count, *weight.shape) for name, weight in cut.weights().items()}
-        steps = gradient_steps(loss, source, self.steps, self.lr, Momentum(self.momentum, self.weight_decay))
+        source = {name: weight.expand(count, *weight.shape) for name, weight in split.weights().items()}
+        state = CarriedState(rule=Momentum(self.momentum, self.weight_decay))
+        steps = gradient_steps(loss, source, self.steps, self.lr, state)
         traces = torch.stack([predict(weights) for weights in (source, *steps)], dim=1)
         return torch.stack([self.truncate_at_stop(trace) for trace in traces])
 
@@ -197,33 +177,26 @@ class Ttaps:
         stop = next((step for step in range(len(trace)) if self.stops(list(trace[: step + 1]))), len(trace) - 1)
         return torch.cat([trace[:stop], trace[stop : stop + 1].expand(len(trace) - stop, -1)])
 
-    def draw(self, image: Tensor, key: int) -> Tensor:
+    def draw_views(self, image: Tensor, key: int) -> Tensor:
         """Return the views of an image (1, 3, H, W): of all steps in order, or the pool that all steps share."""
         count = self.view_pool or self.steps * 2 * self.num_pairs
         return self.views.apply(image, self.views.sample(count, image.shape[-1], generator(key, "ttaps")))
 
     def pairs(self, key: int) -> Tensor:
-        """Return which views each step takes, (steps, 2 * copies): first all s, then all t, so that row i meets row copies + i."""
+        """Return which views each step takes, (steps, 2 * num_pairs): first all s, then all t; row i meets row num_pairs + i."""
         if not self.view_pool:
             return torch.arange(self.steps * 2 * self.num_pairs).view(self.steps, 2 * self.num_pairs)
         drawn = torch.rand(self.steps, self.view_pool, generator=generator(key, "pairs"))
         return drawn.argsort(1)[:, : 2 * self.num_pairs]
 
     def loss(self, scores: Tensor) -> Tensor:
-        """L_SwAV_test, eq. (3) with the codes of eq. (11), of scores (2 * copies, K)."""
+        """L_SwAV_test, eq. (3) with the codes of eq. (11), of scores (2 * num_pairs, K)."""
         if self.test_loss == "nearest":
             return (1 - scores.amax(-1)).mean()
         scores_s, scores_t = scores.chunk(2)
-        codes = CODES[self.codes]
-        both = losses.swapped_prediction(
-            scores_s, scores_t, codes(scores_s, self.epsilon), codes(scores_t, self.epsilon), self.tau
-        )
+        codes_s, codes_t = (CODES[self.codes](half, self.epsilon) for half in (scores_s, scores_t))
+        both = losses.swapped_prediction(scores_s, scores_t, codes_s, codes_t, self.tau)
         return both / 2 if self.swap_reduction == "mean" else both
-
-
-def can_batch(network: Network, device: torch.device) -> bool:
-    """Tell whether images are adapted in one go: not on a CPU, nor through other backbones, where ``vmap`` may fail (fused attention)."""
-    return device.type != "cpu" and isinstance(network.backbone, ResNet)
 
 
 def settled(trace: Sequence[Tensor], steps: int) -> bool:
@@ -231,5 +204,5 @@ def settled(trace: Sequence[Tensor], steps: int) -> bool:
     recent = trace[-steps - 1 :]
     best = [row.max(-1) for row in recent]
     same = len({int(row.indices) for row in best}) == 1
-    rising = all(before.values <= after.values for before, after in pairwise(best))
+    rising = all(bool(before.values <= after.values) for before, after in pairwise(best))
     return len(recent) == steps + 1 and same and rising

@@ -5,39 +5,43 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from ttaps.adaptation import supported_methods
-from ttaps.api import load
-from ttaps.cli.options import parse, print_json
+from ttaps.cli.options import JsonOption, parse, print_json
 from ttaps.errors import UsageError
-from ttaps.model.checkpoint import Model
-from ttaps.model.registry import folder_of, known_models
 from ttaps.progress import log_info
-from ttaps.report.learning import learning_figure, read_learning
-from ttaps.report.style import check_figure, save_figure
+
+if TYPE_CHECKING:
+    from ttaps.model.checkpoint import Model
 
 
 @dataclass(frozen=True)
-class Info:
-    """Say what a model is and what it can do; without a model, list those that have a name."""
+class Info(JsonOption):
+    """Describe a model: its card, its numbers and the methods it supports. Without a model, list those that have a name.
+
+    Example: ttaps info cifar10
+    """
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL...]")] = ()
     """Models by name (cifar10; ttaps info lists them) or run folders; an unfinished run is a model from its first checkpoint on."""
     figure: Path | None = None
-    """Draw how these models learnt, over epochs, into this .png, .pdf or .svg file."""
-    json: bool = False
-    """Print for machines: an object, or with several models a list of them."""
+    """Draw the learning curves of these models into this .png, .pdf or .svg file."""
 
 
 def run(arguments: list[str]) -> None:
     """Print the cards and numbers of models."""
     options = parse(Info, "info", arguments)
+
+    from ttaps.api import load  # here: the help needs no torch, which takes seconds to import
+    from ttaps.model.registry import folder_of, known_models
+    from ttaps.report.learning import learning_figure, read_learning
+    from ttaps.report.style import check_figure, save_figure
+
     if not options.models:
         if options.figure:
-            raise UsageError("--figure draws how a model learnt: name a model or a run folder.")
+            raise UsageError("--figure draws how a model learned: name a model or a run folder.")
         names = list(known_models())
         print_json(names) if options.json else print("\n".join(names))
         return
@@ -56,7 +60,9 @@ def run(arguments: list[str]) -> None:
 
 
 def facts(model: Model) -> dict[str, Any]:
-    """Return what there is to know of a model."""
+    """Return everything there is to know about a model."""
+    from ttaps.adaptation import supported_methods
+
     return {
         "name": model.name,
         "fingerprint": model.fingerprint,

@@ -11,14 +11,14 @@ from ttaps.adaptation import METHODS
 from ttaps.adaptation.presets import PRESETS
 from ttaps.api import load
 from ttaps.bench.costs import costs
-from ttaps.cli.options import parse, print_json, table, use_threads
+from ttaps.cli.options import JsonOption, parse, print_json, table, use_threads
 from ttaps.data.sample import read_sample
 from ttaps.errors import UsageError
 from ttaps.progress import bar
 
 
 @dataclass(frozen=True)
-class Methods:
+class Methods(JsonOption):
     """List the methods: what each needs, adapts and costs. The cost is measured here, on one image and one thread."""
 
     cost: bool = True
@@ -27,8 +27,6 @@ class Methods:
     """A model by name or a run folder: the shape of the networks."""
     rounds: int = 2
     """How often each method is timed."""
-    json: bool = False
-    """Print for machines."""
 
 
 def run(arguments: list[str]) -> None:
@@ -66,8 +64,8 @@ def _describe(name: str, cost: float | None) -> dict[str, Any]:
         "trained_by": list(method.trained_by) or ["any"],
         "adapts": method.adapts,
         "paper": method.paper or None,
-        "steps": getattr(method, "steps", None),
-        "lr": getattr(method, "lr", None),
+        "steps": method.num_steps or None,
+        "lr": method.step_size,
         "cost": cost,
         "settings": list(PRESETS.get(name, {})),
     }

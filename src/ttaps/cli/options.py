@@ -1,21 +1,23 @@
-"""What several commands share: parsing by dataclass, devices, threads, presets, output."""
+"""What several commands share: their common options, parsing by dataclass, devices, threads, output."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import io
 import json
 import math
 import os
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import tyro
+from rich.box import HORIZONTALS
+from rich.console import Console
+from rich.table import Table
 
-from ttaps.config import did_you_mean
+from ttaps.aliases import new_name
+from ttaps.config import setting_names
 from ttaps.errors import UsageError
 from ttaps.files import cannot_write
 
@@ -25,47 +27,79 @@ ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 Folders = Annotated[
     tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...", help_behavior_hint="(required)")
 ]
-PRESETS = (
-    Path(__file__).parents[1] / "configs",
-    Path(__file__).parents[3] / "configs",
-)  # an installed package, a checkout
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOption:
+    """A command that can output JSON."""
+
+    json: bool = False
+    """Output JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataRootOption:
+    """A command that reads data sets."""
+
+    data_root: Path | None = None
+    """Folder of the data sets; else $TTAPS_DATA, else ./data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadsOption:
+    """A command that computes."""
+
+    threads: int | None = None
+    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions(ThreadsOption):
+    """A command that computes, on a GPU if there is one."""
+
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
 
 
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
     """Parse arguments into a dataclass whose fields are the options and whose docstrings are the help.
 
-    ``command`` is what to ask for help of: a command, with the options that its other options depend on.
+    ``command`` is how its help is asked for: the command, with the options that its other options depend on. An option's old name
+    is refused with the new one; what else is wrong tyro prints itself, and exits with 2.
     """
+    known = option_names(kind)
+    for argument in arguments:
+        if argument.startswith("--"):
+            old = argument[2:].partition("=")[0]
+            if new := new_name(old.replace("-", "_"), known):
+                raise UsageError(f"--{old} is called --{new.replace('_', '-')} now.")
     given = tyro.MISSING_NONPROP if default is None else default
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.cli(kind, prog=f"ttaps {command.split(maxsplit=1)[0]}", args=arguments, default=given)
-    except SystemExit as stop:
-        if not stop.code:
-            raise  # --help
-        raise UsageError(f"{shorten(complaint.getvalue())}\nHelp: ttaps {command} --help") from None
+    return tyro.cli(kind, prog=f"ttaps {command}", args=arguments, default=given)
 
 
-def helped_by(command: str, arguments: Sequence[str], parts: Sequence[str]) -> str:
-    """Return the command whose help a wrong line needs: that of the sub-command where one of them was meant."""
-    return f"{command} {arguments[0]}" if arguments and arguments[0] in parts else command
+def parse_subcommand(kinds: Mapping[str, type[T]], command: str, arguments: Sequence[str]) -> T:
+    """Parse arguments that begin with the name of a sub-command."""
+    name = arguments[0] if arguments else ""
+    if name in kinds:
+        return parse(kinds[name], f"{command} {name}", arguments[1:])
+    if new := new_name(name, kinds):
+        raise UsageError(f"'ttaps {command} {name}' is called 'ttaps {command} {new}' now.")
+    chosen: T = tyro.extras.subcommand_cli_from_dict(dict(kinds), prog=f"ttaps {command}", args=arguments)
+    return chosen  # not reached: tyro prints the help, or what is wrong, and exits
 
 
-def shorten(complaint: str) -> str:
-    """Return on one line what tyro says in a box, drawn in Unicode or ASCII: what is wrong, and what may have been meant."""
-    sections: list[list[str]] = [[]]
-    for line in re.sub(r"\x1b\[[0-9;]*m", "", complaint).splitlines()[1:]:  # the first is the box's title
-        inside = line.strip(" │╰╯")
-        if inside.strip("─-"):
-            sections[-1] += inside.split()
-        elif sections[-1]:
-            sections.append([])
-    wrong = " ".join(sections[0]).removeprefix("Error parsing settings: ")
-    similar = [section for section in sections[1:] if section[:1] in (["Perhaps"], ["Arguments"])]
-    words = " ".join(similar[0]) if similar else ""
-    meant = re.search(r": (--\S+)", words)
-    return (f"{wrong}. Did you mean {meant[1]}?" if meant else wrong) or complaint.strip()
+def option_names(kind: type) -> set[str]:
+    """Return the names of all options of a command; those of nested settings have dots in them."""
+    names: set[str] = set()
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        inner, *extras = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+        if is_dataclass(inner) and isinstance(inner, type):
+            prefix = "" if NO_PREFIX in extras else f"{name}."
+            names |= {prefix + setting for setting in setting_names(inner)}
+        else:
+            short = [alias.lstrip("-") for extra in extras for alias in getattr(extra, "aliases", None) or ()]
+            names |= {name, *short}
+    return names
 
 
 def peek(arguments: Sequence[str], option: str) -> str | None:
@@ -78,28 +112,18 @@ def peek(arguments: Sequence[str], option: str) -> str | None:
     return None
 
 
-def find_preset(name: str) -> Path:
-    """Return the file of a preset: a path, or a name below ``configs/`` such as ``smoke`` or ``paper/jt+ent-cifar10``."""
-    known = {
-        path.relative_to(folder).with_suffix("").as_posix(): path
-        for folder in PRESETS
-        for path in sorted(folder.rglob("*.toml"))
-    }
-    if Path(name).is_file():
-        return Path(name)
-    if name in known:
-        return known[name]
-    raise UsageError(f"There is no config '{name}'{did_you_mean(name, known)}.")
-
-
 def use_threads(threads: int | None) -> None:
-    """Let torch use so many threads; None leaves it to torch."""
+    """Let torch use so many threads; None leaves the number to torch."""
     import torch
 
-    if threads is not None:
-        if threads < 1:
-            raise UsageError(f"--threads must be at least 1, not {threads}.")
-        torch.set_num_threads(threads)
+    if threads is None:
+        return
+    if threads < 1:
+        raise UsageError(f"--threads must be at least 1, not {threads}.")
+    cores = os.cpu_count() or 1
+    if threads > 4 * cores:
+        raise UsageError(f"--threads {threads} is too many for {cores} cores: choose at most {4 * cores}.")
+    torch.set_num_threads(threads)
 
 
 def pick_device(name: str) -> str:
@@ -114,7 +138,9 @@ def pick_device(name: str) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        because = f": {reason}" if len(reason) < 100 else ""  # what torch does not know it answers with all it knows
+        because = (
+            f": {reason}" if len(reason) < 100 else ""
+        )  # to an unknown name torch answers with the list of all it knows
         raise UsageError(
             f"Device '{name}' cannot be used here{because}.\nChoose cpu, cuda or mps; auto takes cuda where there is one, else cpu."
         ) from error
@@ -122,7 +148,7 @@ def pick_device(name: str) -> str:
 
 
 def make_room(path: Path) -> None:
-    """Make the folder of a file that is to be written after some work, or say before it that this cannot be done."""
+    """Make the folder of a file that a long command writes at its end, or fail before the work is done."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
@@ -134,15 +160,15 @@ def make_room(path: Path) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print for machines; what is not a number is null, which JSON can say."""
-    print(json.dumps(_speakable(value), indent=1, allow_nan=False))
+    """Print JSON; NaN and infinity, which JSON does not have, become null."""
+    print(json.dumps(_finite(value), indent=1, allow_nan=False))
 
 
-def _speakable(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _speakable(inner) for name, inner in value.items()}
+        return {name: _finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_speakable(inner) for inner in value]
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -152,14 +178,13 @@ def listed(text: str) -> list[str]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], rule_before_last: bool = False, left: int = 1) -> str:
-    """Write a table in plain text: the first column, or the first ``left``, to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if place >= left else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (head, *rows)
-    ]
-    rule = "-" * len(lines[0])
-    return "\n".join([lines[0], rule, *lines[1:-1], *([rule] if rule_before_last else []), lines[-1]])
+    """Format a table as plain text: the first ``left`` columns are left-aligned, the others right-aligned."""
+    grid = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, collapse_padding=True)
+    for place, name in enumerate(head):
+        grid.add_column(name, justify="left" if place < left else "right", no_wrap=True)
+    for place, row in enumerate(rows):
+        grid.add_row(*row, end_section=rule_before_last and place == len(rows) - 2)
+    console = Console(width=10_000, color_system=None, markup=False, highlight=False)  # never narrower than its content
+    with console.capture() as captured:
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from ttaps.cli import report
-from ttaps.cli.options import find_preset, make_room, parse, pick_device, table, use_threads
+from ttaps.cli.options import DataRootOption, DeviceOptions, make_room, parse, pick_device, table, use_threads
 from ttaps.distributed import init_distributed
 from ttaps.errors import MissingExtra
 from ttaps.progress import bar, log_info
@@ -19,13 +19,14 @@ from ttaps.reproduce.estimate import Estimate, estimate
 from ttaps.reproduce.grid import Grid, Job, read_grid
 from ttaps.reproduce.sets import open_sets
 from ttaps.reproduce.work import RESULTS, reproduce
+from ttaps.training.presets import find_preset
 
 PAGE = "report.html"
 UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 
 
 @dataclass(frozen=True)
-class Reproduce:
+class Reproduce(DeviceOptions, DataRootOption):
     """Train what is missing, evaluate what is missing, and report. Killed at any moment, the same command goes on where it was.
 
     torchrun --nproc-per-node N -m ttaps reproduce ... shares all of it out over N processes.
@@ -37,18 +38,12 @@ class Reproduce:
     """Folder of the models, the results and the report; reproduced/PRESET if not given."""
     dry_run: bool = False
     """Print what is to be done and how long it will take, from a short measurement, and do nothing."""
-    data_root: Path | None = None
-    """Folder of the data sets; else $TTAPS_DATA, else ./data."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    threads: int | None = None
-    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
 
 
 def run(arguments: list[str]) -> None:
     """Reproduce a table, or say what that would take."""
     options = parse(Reproduce, "reproduce", arguments)
-    path = Path(options.preset) if Path(options.preset).is_file() else find_preset(f"reproduce/{options.preset}")
+    path = find_preset(options.preset, grids=True)
     grid, jobs = read_grid(path, find_preset)
     out = options.out or Path("reproduced") / path.stem
     use_threads(options.threads)

@@ -1,11 +1,14 @@
-"""A classifier called with weights from outside, and the layers that adaptation looks for in it. Any ``nn.Module`` will do."""
+"""A classifier called with weights from outside, and its norm layers: finding them, and giving them other statistics.
+
+Any ``nn.Module`` will do."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import deepcopy
-from typing import TypeVar
+from typing import TypeVar, cast
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -61,3 +64,38 @@ def kinds_of_norm(network: nn.Module) -> str:
     """Say which normalization layers a network has, for messages."""
     kinds = dict.fromkeys(type(layer).__name__ for layer in norm_layers(network).values())
     return ", ".join(kinds) or "none"
+
+
+class BatchStatistics(nn.Module):
+    """A BatchNorm layer whose mean and variance are (N · source + n · test) / (N + n) for n images, with N = ``prior``.
+
+    Scale and shift keep their names. The variance is the mean square deviation: what BatchNorm divides by, and defined for one pixel.
+    """
+
+    def __init__(self, layer: nn.BatchNorm2d, prior: float) -> None:
+        super().__init__()
+        self.prior, self.eps, self.affine = prior, layer.eps, layer.affine
+        self.weight, self.bias = layer.weight, layer.bias
+        self.source_mean, self.source_variance = layer.running_mean, layer.running_var
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return γ (x - μ) / √(σ² + ε) + β for all images of a batch, with statistics of that batch."""
+        values = x.transpose(0, 1).flatten(1)  # (channels, images and pixels)
+        share = len(x) / (self.prior + len(x))
+        mean = mixed(self.source_mean, values.mean(1), share)
+        variance = mixed(self.source_variance, values.var(1, correction=0), share)
+        shape = (-1, *(1 for _ in x.shape[2:]))
+        normal = (x - mean.view(shape)) * (variance + self.eps).rsqrt().view(shape)
+        return normal * self.weight.view(shape) + self.bias.view(shape) if self.affine else normal
+
+
+def mixed(source: Tensor | None, test: Tensor, share: float) -> Tensor:
+    """Return statistics of which ``share`` are the test images'; all, where a layer has none of its training."""
+    return test if source is None else torch.lerp(source, test, share)
+
+
+def use_batch_statistics(network: nn.Module, prior: float = 0.0) -> None:
+    """Replace every BatchNorm layer of a network, in place: for a copy of it."""
+    for name, layer in list(network.named_modules()):
+        if isinstance(layer, BATCH_NORMS):
+            network.set_submodule(name, BatchStatistics(cast(nn.BatchNorm2d, layer), prior))
