@@ -56,12 +56,14 @@ def name(path: Path) -> str:
 
 
 def blocks(document: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", document.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    """Return the fenced blocks of a language; those without one are commands."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", document.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return [text for name, text in found if name == language]
 
 
 def commands(document: Path) -> Iterator[list[str]]:
     """Yield the arguments of every ttaps command in the shell blocks of a document."""
-    for line in "".join(blocks(document, "(?:bash)?")).replace("\\\n", " ").splitlines():
+    for line in "".join(blocks(document, "")).replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words[:1] == ["ttaps"]:
             yield words[1:]
@@ -114,7 +116,7 @@ def test_presets_and_settings_exist(document: Path) -> None:
     for preset in re.findall(r"`((?:paper|reference|cpu|compare)/[\w+-]+)`", text):
         assert preset in preset_names()
     settings = setting_names(TrainConfig)
-    for setting in re.findall(rf"`((?:{'|'.join(GROUPS)})\.[a-z_0-9]+)(?: = [^`]*)?`", text):
+    for setting in re.findall(rf"`((?:{'|'.join(GROUPS)})\.(?!py`|safetensors`)[a-z_0-9]+)(?: = [^`]*)?`", text):
         assert setting in settings
     for block in blocks(document, "toml"):
         assert tomllib.loads(block)
