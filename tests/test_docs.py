@@ -150,7 +150,9 @@ def test_every_table_is_listed_with_its_command() -> None:
 
 def test_the_sdist_holds_what_its_tests_read() -> None:
     built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
-    assert {"src", "tests", "tools", "docs", "/README.md"} <= set(built["targets"]["sdist"]["include"])
+    assert {"src", "tests", "tools", "docs", "/README.md", "CHANGELOG.md", "CONTRIBUTING.md"} <= set(
+        built["targets"]["sdist"]["include"]
+    )
 
 
 def assert_pairs(results: Path) -> None:
