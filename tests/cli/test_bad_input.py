@@ -25,7 +25,7 @@ from ttaps.data.cifar_files import LAYOUTS
 from ttaps.evaluate.store import FILE
 
 Refused = Callable[..., str]
-SMOKE = ("train", "--config", "smoke", "--epochs", "1", "--optimizer.warmup-epochs", "0")
+SMOKE = ("train", "--config", "smoke", "--epochs", "1", "--schedule.warmup-epochs", "0")
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("epochs = ", "is not valid TOML"),
         ("model = 3", "must be a table of settings"),
         ("[loss]\nlabel_smoothing = 2", "loss.label_smoothing must be at least 0 and less than 1"),
-        ("[loss]\ncrop_scale = [2, 3]", "crop_scale must be two rising numbers above 0 and at most 1"),
+        ("[augmentation]\ncrop_scale = [2, 3]", "crop_scale must be two rising numbers above 0 and at most 1"),
     ],
 )
 def test_a_wrong_config(refused: Refused, tmp_path: Path, content: str, words: str) -> None:
@@ -386,7 +386,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 def test_a_full_disk_while_saving_loses_nothing(
     refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    small = (*SMOKE, "--batch", "200", "--checkpoint-minutes", "0", "--out")
+    small = (*SMOKE, "--batch-size", "200", "--checkpoint-minutes", "0", "--out")
     assert main([*small, str(tmp_path / "whole")]) == 0
     with monkeypatch.context() as patch:
         full_disk(patch, file)
@@ -423,7 +423,7 @@ def test_a_full_disk_while_logging(refused: Refused, tmp_path: Path, monkeypatch
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(Path, "open", refuse)
-    words = refused(*SMOKE, "--batch", "200", "--out", tmp_path)
+    words = refused(*SMOKE, "--batch-size", "200", "--out", tmp_path)
     assert words.startswith(f"Cannot write {tmp_path / 'metrics.jsonl'}: No space left on device.")
 
 
@@ -489,21 +489,21 @@ def test_results_that_are_no_results(refused: Refused, model: Path, tmp_path: Pa
 
 
 def test_another_run_in_the_folder(refused: Refused, tmp_path: Path) -> None:
-    assert main([*SMOKE, "--batch", "200", "--out", str(tmp_path)]) == 0
+    assert main([*SMOKE, "--batch-size", "200", "--out", str(tmp_path)]) == 0
     before = (tmp_path / "model.safetensors").read_bytes()
-    assert "holds a run with other settings" in refused(*SMOKE, "--batch", "100", "--out", tmp_path, code=2)
+    assert "holds a run with other settings" in refused(*SMOKE, "--batch-size", "100", "--out", tmp_path, code=2)
     assert (tmp_path / "model.safetensors").read_bytes() == before
 
 
 def test_a_folder_in_which_no_run_began_may_be_used(refused: Refused, tmp_path: Path) -> None:
     """A run that was refused at its first step has left its settings there, and nothing to go on from."""
     (tmp_path / "train.toml").write_text("epochs = 7\n")
-    assert main([*SMOKE, "--batch", "200", "--out", str(tmp_path)]) == 0
+    assert main([*SMOKE, "--batch-size", "200", "--out", str(tmp_path)]) == 0
     assert "epochs = 1" in (tmp_path / "train.toml").read_text()
 
 
 def test_a_damaged_state_is_not_overwritten(refused: Refused, tmp_path: Path) -> None:
-    command = (*SMOKE, "--batch", "200", "--out", str(tmp_path))
+    command = (*SMOKE, "--batch-size", "200", "--out", str(tmp_path))
     assert main(command) == 0
     cut(tmp_path / "resume.safetensors")
     left = (tmp_path / "resume.safetensors").read_bytes()
