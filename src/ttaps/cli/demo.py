@@ -15,8 +15,8 @@ from ttaps.cli.options import DeviceOptions, JsonOption, make_room, parse, pick_
 from ttaps.errors import UsageError
 from ttaps.evaluate import Benchmark, Row, Store, Summary, evaluate, open_benchmark, summarize, to_json
 from ttaps.model.checkpoint import Model
-from ttaps.report.pictures import Tile, demo_figure
-from ttaps.report.style import check_figure
+from ttaps.report.figures.images import Tile, demo_figure
+from ttaps.report.figures.style import check_figure
 
 METHOD = "ttaps:tuned"
 IMAGES = 15  # under each corruption, a number and not a time: everybody sees the same.

@@ -37,7 +37,7 @@ def run(arguments: list[str]) -> None:
     from ttaps.api import load  # here: the help needs no torch, which takes seconds to import
     from ttaps.model.registry import folder_of, known_models
     from ttaps.report.learning import learning_figure, read_learning
-    from ttaps.report.style import check_figure, save_figure
+    from ttaps.report.figures.style import check_figure, save_figure
 
     if not options.models:
         if options.figure:
