@@ -72,5 +72,7 @@ def new_name(old: str, known: Collection[str]) -> str | None:
         return None
     parts = [RENAMED.get(part, (part,)) for part in old.split(".")]
     candidates = [*RENAMED.get(old, ()), *map(".".join, product(*parts))]
-    candidates += [name for leaf in RENAMED.get(old.rpartition(".")[2], ()) for name in known if name.endswith(f".{leaf}")]
+    candidates += [
+        name for leaf in RENAMED.get(old.rpartition(".")[2], ()) for name in known if name.endswith(f".{leaf}")
+    ]
     return next((name for name in candidates if name in known), None)

@@ -58,7 +58,7 @@ def adapt(
     pixels in [0, 1], and ``classes`` are names for its logits. The module is left as it is, in every bit.
     """
     subject = _subject(model, images, normalize, classes)
-    batch, single = to_batch(images, subject.size)
+    batch, single = prepare(images, subject.size)
     if settings and not isinstance(method, str):
         raise UsageError(f"Give settings ({', '.join(settings)}) to the method object itself, not beside it.")
     chosen = parse_method(method, settings) if isinstance(method, str) else method
@@ -66,12 +66,21 @@ def adapt(
     names = [content_key(image) for image in batch] if keys is None else list(keys)
     if len(names) != len(batch):
         raise UsageError(f"{len(batch)} images but {len(names)} keys: give one key per image.")
-    device = next((weight.device for weight in subject.network.parameters()), batch.device)
-    trace = chosen.adapt(subject.network, batch.to(device), [derive_seed(seed, name) for name in names]).cpu()
-    labels = subject.classes or tuple(map(str, range(trace.shape[-1])))
+    own_keys = [derive_seed(seed, name) for name in names]
+    result = adapt_prepared(subject.network, batch, chosen, own_keys, subject.classes)
+    return result[0] if single else result
+
+
+def adapt_prepared(
+    network: nn.Module, batch: Tensor, method: Method, keys: Sequence[int], classes: Sequence[str] = ()
+) -> Result:
+    """Adapt to images as :func:`prepare` returns them, by a method that the network is known to support."""
+    device = next((weight.device for weight in network.parameters()), batch.device)
+    trace = method.adapt(network, batch.to(device), keys).cpu()
+    labels = tuple(classes) or tuple(map(str, range(trace.shape[-1])))
     if len(labels) != trace.shape[-1]:
         raise UsageError(f"The model gives {trace.shape[-1]} logits, but {len(labels)} classes are named.")
-    return Result(trace[0] if single else trace, labels)
+    return Result(trace, labels)
 
 
 class _Subject(NamedTuple):
@@ -100,7 +109,7 @@ def _subject(
 
 
 def _wrapped(module: nn.Module, images: Any, normalize: MeanStd, classes: tuple[str, ...]) -> _Subject:
-    """Put normalization in front of somebody's classifier; its images have the size of the arrays it is given."""
+    """Put normalization in front of another classifier; its images have the size of the arrays that are given."""
     shape: tuple[int, ...] = getattr(images[0] if isinstance(images, list | tuple) and images else images, "shape", ())
     height, width = (shape[-2:] if shape[-3] == 3 else shape[-3:-1]) if len(shape) >= 3 else (0, 1)
     if height != width:
@@ -122,7 +131,7 @@ def content_key(image: Tensor) -> int:
     return int.from_bytes(hashlib.blake2b(pixels.numpy().tobytes(), digest_size=8).digest(), "big") >> 1
 
 
-def to_batch(images: ImageLike | Sequence[ImageLike], size: int) -> tuple[Tensor, bool]:
+def prepare(images: ImageLike | Sequence[ImageLike], size: int) -> tuple[Tensor, bool]:
     """Return images on the CPU as (N, 3, size, size), uint8 or all float in [0, 1], and whether a single one was given."""
     many = isinstance(images, list | tuple) or (isinstance(images, np.ndarray | Tensor) and images.ndim == 4)
     group: Any = images if many else [images]
@@ -143,7 +152,7 @@ def _one(image: ImageLike, size: int) -> Tensor:
 
 
 def _array(image: Any, size: int) -> Tensor:
-    """Return an array (3, H, W), or as pictures are read, (H, W), (H, W, 3) or (H, W, 4), in the size wanted; bytes are resized."""
+    """Return an array (3, H, W), or as images are read, (H, W), (H, W, 3) or (H, W, 4), in the size wanted; uint8 is resized."""
     if hasattr(image, "__array__") and not isinstance(image, Tensor):
         image = np.asarray(image)
     if not isinstance(image, np.ndarray | Tensor):
@@ -153,8 +162,8 @@ def _array(image: Any, size: int) -> Tensor:
     pixels = image
     if pixels.ndim == 3 and pixels.shape[0] == 3:
         pixels = pixels.transpose(1, 2, 0)
-    picture = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] in (3, 4))
-    if picture and pixels.size and pixels.dtype == np.uint8:
+    readable = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] in (3, 4))
+    if readable and pixels.size and pixels.dtype == np.uint8:
         return torch.from_numpy(fit(Image.fromarray(np.ascontiguousarray(pixels)), size)[0])
     if pixels.shape != (size, size, 3):
         raise UsageError(

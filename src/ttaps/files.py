@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -80,3 +81,13 @@ def file_lock(path: Path, doing: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def file_md5(path: Path, advance: Callable[[int], object] = lambda count: None) -> str:
+    """Return the md5 of a file; ``advance`` is called with the number of bytes after each chunk."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+            advance(len(chunk))
+    return digest.hexdigest()

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 import ttaps
 from ttaps.adaptation import Method, Source, Ttaps
-from ttaps.adaptation.spec import parse_method
 from ttaps.adaptation.engine import CarriedState
+from ttaps.adaptation.spec import parse_method
 from ttaps.errors import UsageError
 from ttaps.losses import soft_codes, swapped_prediction
 from ttaps.model import SCOPES, ModelConfig, Network
@@ -343,11 +343,11 @@ def test_python_interface(network: Network, images: Tensor) -> None:
     assert torch.equal(next(iter(many)).trace, one.trace)
     assert [many[0].label, many[-1].label] == [many.labels[0], many.labels[-1]]
     floats = ttaps.adapt(model, images[0].float() / 255, steps=0)
-    assert (floats.probabilities - one.source).abs().max() < 1e-6
+    assert (floats.probabilities - one.before).abs().max() < 1e-6
     mixed = ttaps.adapt(model, [images[0], images[1].float() / 255], steps=2, num_pairs=2)
     assert torch.equal(next(iter(mixed)).trace, one.trace)
     turned = ttaps.adapt(model, images[0].numpy()[:, :, ::-1], steps=0)
-    assert torch.equal(turned.source, ttaps.adapt(model, images[0].flip(2), steps=0).source)
+    assert torch.equal(turned.before, ttaps.adapt(model, images[0].flip(2), steps=0).before)
     with pytest.raises(UsageError, match="at least one image"):
         ttaps.adapt(model, [])
     with pytest.raises(UsageError, match="to the method object itself"):

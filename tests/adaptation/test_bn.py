@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from helpers.other_nets import made, some_images
 from ttaps.adaptation import Bn
-from ttaps.model.functional import frozen_copy
-from ttaps.model.functional import BatchStatistics, use_batch_statistics
+from ttaps.model.functional import BatchStatistics, frozen_copy, use_batch_statistics
 
 
 def layer() -> nn.BatchNorm2d:

@@ -78,10 +78,10 @@ def test_a_module_of_the_users_is_adapted_and_left_alone_in_every_bit(kind: str,
     plain = (images / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
     with torch.no_grad():
         expected = made(kind).eval()(plain).softmax(-1)
-    torch.testing.assert_close(result.source, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(result.before, expected, rtol=0, atol=1e-6)
     assert result.classes == ("0", "1", "2", "3")
     if method.name != "source":
-        assert (result.probabilities - result.source).abs().max() > 1e-4
+        assert (result.probabilities - result.before).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize(("kind", "method"), CASES, ids=named)

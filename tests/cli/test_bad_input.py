@@ -120,7 +120,7 @@ def test_a_damaged_config(refused: Refused, model: Path, content: bytes) -> None
 
 
 def test_no_picture_at_all(refused: Refused, model: Path) -> None:
-    assert refused("adapt", model, code=2) == "Give at least one picture."
+    assert refused("adapt", model, code=2) == "Give at least one image."
 
 
 def test_a_missing_picture(refused: Refused, model: Path) -> None:
@@ -148,7 +148,7 @@ def test_pictures_that_are_all_bad_are_all_named(refused: Refused, model: Path) 
 
 def test_a_wrong_line_points_to_the_help_of_its_sub_command(refused: Refused) -> None:
     assert refused("results", "export", "one", code=2).endswith("Help: ttaps results export --help")
-    assert refused("data", "get", code=2).endswith("Help: ttaps data get --help")
+    assert refused("data", "get", code=2).endswith("Help: ttaps data download --help")
     assert refused("data", "chek", code=2).endswith("Help: ttaps data --help")
 
 
@@ -159,7 +159,7 @@ def test_a_wrong_corruption_is_told_before_missing_data(refused: Refused, tmp_pa
 
 def test_data_that_is_missing_somewhere_else(refused: Refused, model: Path, tmp_path: Path) -> None:
     words = refused("data", "build", "cifar10-c", "--data-root", tmp_path / "else")
-    assert words.endswith(f"Get it with: ttaps data get cifar10 --data-root {tmp_path / 'else'}")
+    assert words.endswith(f"Download it with: ttaps data download cifar10 --data-root {tmp_path / 'else'}")
     words = refused("evaluate", model, "--data", "cifar10-c", "--data-root", tmp_path / "else")
     assert words.endswith(f"Build it with: ttaps data build cifar10-c --data-root {tmp_path / 'else'}")
 
@@ -311,8 +311,8 @@ def test_a_network_for_other_classes(refused: Refused, tmp_path: Path) -> None:
 def test_data_that_is_not_there(refused: Refused, model: Path, tmp_path: Path) -> None:
     root = ("--data-root", tmp_path)
     assert "ttaps data build cifar10-c" in refused("evaluate", model, "--data", "cifar10-c", *root)
-    assert "ttaps data get cifar10" in refused("evaluate", model, "--data", "cifar10", *root)
-    assert "ttaps data get cifar10" in refused(*SMOKE, "--data", "cifar10", *root, "--out", tmp_path / "run")
+    assert "ttaps data download cifar10" in refused("evaluate", model, "--data", "cifar10", *root)
+    assert "ttaps data download cifar10" in refused(*SMOKE, "--data", "cifar10", *root, "--out", tmp_path / "run")
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.001, 0.5])
@@ -347,7 +347,7 @@ def test_a_wrong_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 def test_wrong_arguments_of_data(refused: Refused, tmp_path: Path) -> None:
     assert "--workers must be at least 1" in refused("data", "build", "cifar10-c", "--workers", "0", code=2)
     assert "'cifar11'" in refused("data", "get", "cifar11", code=2)
-    assert "ttaps data get cifar10" in refused("data", "build", "cifar10-c", "--data-root", tmp_path)
+    assert "ttaps data download cifar10" in refused("data", "build", "cifar10-c", "--data-root", tmp_path)
 
 
 # Where results go

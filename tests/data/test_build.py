@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ttaps.data import build as builder
 from ttaps.data.build import build, build_from
 from ttaps.data.corruptions import corrupt_set
-from ttaps.data.manifest import Record
+from ttaps.data.manifest import Manifest
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError, TtapsError, UsageError
 from ttaps.files import file_lock
@@ -104,7 +104,7 @@ def test_killed_and_started_again_gives_the_same_bytes(
     folder = tmp_path / "CIFAR-10-C"
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
     }
     process = subprocess.Popen([sys.executable, "-c", SLOW_BUILD, str(folder)], env=environment)
     while len(list(folder.glob(".build/*/fog/*.npy"))) < 3:
@@ -129,7 +129,7 @@ def test_killed_and_started_again_gives_the_same_bytes(
 
 
 def test_what_a_build_with_another_seed_left_is_not_used(whole: Path, tmp_path: Path) -> None:
-    left = tmp_path / "new" / ".build" / Record.open(tmp_path / "other", 0, *clean()).origin / "fog" / "1-00000.npy"
+    left = tmp_path / "new" / ".build" / Manifest.open(tmp_path / "other", 0, *clean()).origin / "fog" / "1-00000.npy"
     left.parent.mkdir(parents=True)
     np.save(left, np.zeros((10, 32, 32, 3), np.uint8))
     build_from(*clean(), tmp_path / "new", seed=1, corruptions=["fog"], workers=1)
@@ -213,7 +213,7 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
 
 
 def test_without_clean_images_the_remedy_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="ttaps data get cifar10"):
+    with pytest.raises(DataError, match="ttaps data download cifar10"):
         build("cifar10-c", tmp_path)
 
 

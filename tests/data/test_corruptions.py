@@ -284,7 +284,7 @@ def test_elastic_ripple_has_the_variance_of_smoothed_noise(reach: float, smooth:
 
 
 def test_elastic_shear_moves_three_corners_by_at_most_its_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    cv2 = tools.need("cv2")
+    cv2 = tools.require("cv2")
     moves = []
     transform = cv2.getAffineTransform
 

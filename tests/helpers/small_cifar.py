@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ttaps.data.checksums import ordered_digest, unordered_digest
-from ttaps.data.cifar import ImageSet
+from ttaps.data.cifar import ImageSet, ordered_digest, unordered_digest
 from ttaps.data.cifar_files import CIFAR10, CIFAR100, Layout
 
 SIZES = {"train": 20, "test": 4}

@@ -13,7 +13,7 @@ from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import save_model
 
 SMALL = ModelConfig(depth=8, width=4, num_groups=4, num_prototypes=12, projection_dim=8, hidden_dim=16)
-QUICK = ("--steps", "1", "--copies", "2")
+QUICK = ("--steps", "1", "--num-pairs", "2")
 """Options of ``ttaps adapt`` that keep it short."""
 
 

@@ -37,13 +37,14 @@ def fill(
     severity: int = 5,
     confidence: float = 0.5,
     image_size: int = 32,
+    protocol: str | None = None,
     **changed: Any,
 ) -> None:
     """Add an experiment; its model's fingerprint is made of what the model is."""
     fingerprint = f"{model}-{objective}-{prototypes}-{training_seed}"
     made = parse_method(method, changed)
     settings = json.dumps(dataclasses.asdict(made), sort_keys=True, separators=(",", ":"))
-    experiment = Experiment(model, fingerprint, data, digest, method_spec(made), settings, seed, made.protocol)
+    experiment = Experiment(model, fingerprint, data, digest, method_spec(made), settings, seed, protocol or made.protocol)
     with Store(folder) as store:
         if objective:
             network = {"num_prototypes": prototypes, "image_size": image_size}

@@ -16,15 +16,9 @@ from ttaps.rng import derive_seed
 SOURCES = 8  # images of the prediction that all is compared with, which is short
 
 
-def costs(
-    config: ModelConfig, images: Tensor, rounds: int, done: Callable[[], object] = lambda: None
-) -> dict[str, float]:
-    """Return the cost of every method on networks of a shape, relative to source.
-
-    What a step costs does not depend on the weights, so the networks are untrained ones with what each method needs: an extra head
-    for some, BatchNorm for another, and then the source it is compared with has it too.
-    """
-    found: dict[str, float] = {"source": 1.0}
+def costs(config: ModelConfig, images: Tensor, rounds: int, done: Callable[[], object]) -> dict[str, float]:
+    """Return the cost of every method relative to source, on untrained networks: it does not depend on the weights."""
+    found = {"source": 1.0}
     for name, kind in METHODS.items():
         if name != "source":
             found[name] = cost(fitting(kind(), config), kind(), images, rounds)
@@ -33,19 +27,17 @@ def costs(
 
 
 def cost(network: Network, method: Method, images: Tensor, rounds: int) -> float:
-    """Return the time of adapting one image over that of predicting one, by the median of rounds that take turns."""
-    times = interleaved(
-        {
-            "source": lambda: Source().adapt(network, images[:SOURCES], range(SOURCES)),
-            "method": lambda: method.adapt(network, images[:1], [0]),
-        },
-        rounds,
-    )
+    """Return the time of adapting one image over that of predicting one, by the median of interleaved rounds."""
+    jobs = {
+        "source": lambda: Source().adapt(network, images[:SOURCES], range(SOURCES)),
+        "method": lambda: method.adapt(network, images[:1], [0]),
+    }
+    times = interleaved(jobs, rounds)
     return times["method"].over(times["source"]).median * SOURCES
 
 
 def fitting(method: Method, config: ModelConfig) -> Network:
-    """Return an untrained network that has what a method needs."""
+    """Return an untrained network that has what a method needs: extra heads, or BatchNorm."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("costs"))
         network = Network(replace(config, heads=("rotation", "predictor")))

@@ -1,21 +1,13 @@
-"""Times taken in turns, operations by count, and memory in processes of their own."""
+"""Functions timed in turns, and their operations by count."""
 
 from __future__ import annotations
 
-import re
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
 
-import torch
 from torch.utils.flop_counter import FlopCounterMode
-
-STATUS = Path("/proc/self/status")
 
 
 @dataclass(frozen=True)
@@ -45,10 +37,6 @@ class Rounds:
         """Every round's number divided by the other's of that round, when the machine was as busy."""
         return Rounds(tuple(own / its for own, its in zip(self.values, other.values, strict=True)))
 
-    def plain(self) -> dict[str, float | list[float]]:
-        """For machines."""
-        return {"median": self.median, "quartiles": list(self.quartiles)}
-
 
 def interleaved(
     functions: Mapping[str, Callable[[], object]],
@@ -56,7 +44,7 @@ def interleaved(
     done: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Rounds]:
-    """Return the seconds of all functions, run in turn ``rounds`` times: whatever else the machine does slows all of them alike."""
+    """Return the seconds of all functions, run in turn ``rounds`` times: other load on the machine slows all of them alike."""
     taken: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():
@@ -68,42 +56,7 @@ def interleaved(
 
 
 def operations(function: Callable[[], object]) -> int:
-    """Floating-point operations of all matrix products and convolutions in a call, backward included, by count.
-
-    Only this thread's: what a call leaves to other threads is not seen.
-    """
+    """Count the floating-point operations of all matrix products and convolutions in a call, backward included, on this thread."""
     with FlopCounterMode(display=False) as counter:
         function()
     return int(counter.get_total_flops())
-
-
-def multiply(size: int) -> Callable[[], object]:
-    """Return a float32 matrix product of 2 * size³ operations: the yardstick of utilisation."""
-    a, b = torch.rand(size, size), torch.rand(size, size)
-    return lambda: a @ b
-
-
-def peak_memory(function: Callable[..., object], *arguments: Any) -> float:
-    """Peak memory in MB that a call adds to a new process, which has imported what it needs and done nothing else."""
-    with get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak, (function, arguments))
-
-
-def _peak(function: Callable[..., object], arguments: tuple[Any, ...]) -> float:
-    before = peak_so_far()
-    function(*arguments)
-    return peak_so_far() - before
-
-
-def peak_so_far() -> float:
-    """Return the most memory in MB that this process has held.
-
-    Linux counts what a process held before its exec to its ru_maxrss, so that a child begins with its parent's; VmHWM begins anew.
-    """
-    known = re.search(r"VmHWM:\s*(\d+) kB", STATUS.read_text()) if STATUS.exists() else None
-    if known:
-        return int(known[1]) / 1024
-    import resource
-
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # bytes there, kB elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

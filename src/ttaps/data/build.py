@@ -1,8 +1,8 @@
 """Build CIFAR-10-C or CIFAR-100-C from the clean test images, in the official layout.
 
 ``<root>/CIFAR-10-C/<corruption>.npy`` holds severities 1 to 5 one after the other, uint8 (5 N, 32, 32, 3), and
-``labels.npy`` the labels five times. Work is done in chunks that are kept in a hidden folder until their file is
-whole: a build that was stopped, in whatever way, goes on where it was when it is started again.
+``labels.npy`` the labels five times. Chunks of work are kept in a hidden folder until their file is
+complete: a build that was killed resumes when it is started again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from threading import Thread
 import numpy as np
 import numpy.typing as npt
 
-from ttaps.data.cifar import read_cifar10, read_cifar100
+from ttaps.data.cifar import read_cifar
 from ttaps.data.cifar_c import FOLDERS, SEVERITIES, check_corruption
 from ttaps.data.corruptions import DETERMINISTIC, RANDOM, corrupt_set
-from ttaps.data.corruptions.tools import Pixels, need
-from ttaps.data.manifest import Record, save
+from ttaps.data.corruptions.tools import Pixels, require
+from ttaps.data.manifest import Manifest, save
 from ttaps.errors import TtapsError, UsageError
 from ttaps.files import cannot_write, file_lock, remove_partials
 from ttaps.progress import bar
@@ -44,8 +44,8 @@ class Chunk:
     seed: int
     path: Path
 
-    def calculate(self) -> int:
-        """Write the chunk's file unless it is there; return the number of images."""
+    def compute(self) -> int:
+        """Write the chunk's file unless it exists; return the number of images."""
         if not self.path.exists():
             places = range(self.start, self.start + len(self.images))
             save(self.path, corrupt_set(self.images, self.corruption, self.severity, self.seed, places))
@@ -63,9 +63,9 @@ def build(
     """
     if name not in FOLDERS:
         raise UsageError(f"No corrupted set {name!r} to build; choose one of: {', '.join(FOLDERS)}.")
-    for corruption in corruptions or ():  # before the clean images are looked for
+    for corruption in corruptions or ():  # before the clean images are read
         check_corruption(corruption)
-    clean = {"cifar10-c": read_cifar10, "cifar100-c": read_cifar100}[name](root, "test")
+    clean = read_cifar(name.removesuffix("-c"), root, "test")
     folder = root / FOLDERS[name]
     images = clean.images.transpose(0, 2, 3, 1)
     build_from(images, clean.labels, folder, seed=seed, corruptions=corruptions, workers=workers)
@@ -99,31 +99,30 @@ def build_from(
 def _build_missing(
     images: Pixels, labels: npt.NDArray[np.int64], folder: Path, seed: int, wanted: Sequence[str], workers: int
 ) -> None:
-    """Do what is left to do, one corruption after the other."""
-    record = Record.open(folder, seed, images, labels)
-    if not record.done("labels.npy"):
-        record.add("labels.npy", np.tile(labels, len(SEVERITIES)).astype(np.uint8))
-    missing = [corruption for corruption in wanted if not record.done(f"{corruption}.npy")]
+    """Build the missing files, one corruption after the other."""
+    manifest = Manifest.open(folder, seed, images, labels)
+    if not manifest.done("labels.npy"):
+        manifest.add("labels.npy", np.tile(labels, len(SEVERITIES)).astype(np.uint8))
+    missing = [corruption for corruption in wanted if not manifest.done(f"{corruption}.npy")]
     size = len(images) * len(SEVERITIES)
-    with bar() as progress, _pool(workers) as calculate:
-        task = progress.add_task(
-            "Building", total=len(wanted) * size, completed=(len(wanted) - len(missing)) * size, note=""
-        )
+    with bar() as progress, _pool(workers) as compute:
+        finished = len(wanted) - len(missing)
+        task = progress.add_task("Building", total=len(wanted) * size, completed=finished * size, note="")
         for corruption in missing:
             progress.update(task, note=corruption)
-            scratch = (
-                folder / ".build" / record.origin / corruption
-            )  # what a killed build of another seed left is not ours
+            # origin: seed and source, so that a build resumes only chunks of its own
+            scratch = folder / ".build" / manifest.origin / corruption
             chunks = _chunks(images, corruption, seed, scratch)
-            for count in calculate(chunks):
+            for count in compute(chunks):
                 progress.advance(task, count)
-            record.add(f"{corruption}.npy", np.concatenate([np.load(chunk.path) for chunk in chunks]))
+            manifest.add(f"{corruption}.npy", np.concatenate([np.load(chunk.path) for chunk in chunks]))
             shutil.rmtree(scratch, ignore_errors=True)
-    _sweep(folder)
+    shutil.rmtree(folder / ".build", ignore_errors=True)
+    remove_partials(folder)
 
 
 def _chunks(images: Pixels, corruption: str, seed: int, scratch: Path) -> list[Chunk]:
-    """Divide one corruption's work, in the order of the finished file."""
+    """Split one corruption's work, in the order of the finished file."""
     return [
         Chunk(corruption, severity, start, images[start : start + CHUNK], seed, scratch / f"{severity}-{start:05}.npy")
         for severity in SEVERITIES
@@ -133,40 +132,34 @@ def _chunks(images: Pixels, corruption: str, seed: int, scratch: Path) -> list[C
 
 @contextmanager
 def _pool(workers: int) -> Iterator[Callable[[list[Chunk]], Iterable[int]]]:
-    """Yield a function that calculates chunks, here or in other processes, and yields their sizes as they are done."""
+    """Yield a function that computes chunks, here or in other processes, and yields their sizes as they finish."""
     if workers == 1:
-        yield lambda chunks: (chunk.calculate() for chunk in chunks)
+        yield lambda chunks: (chunk.compute() for chunk in chunks)
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker) as pool:
 
-        def calculate(chunks: list[Chunk]) -> Iterator[int]:
-            futures = [pool.submit(chunk.calculate) for chunk in chunks]
+        def compute(chunks: list[Chunk]) -> Iterator[int]:
+            futures = [pool.submit(chunk.compute) for chunk in chunks]
             for future in as_completed(futures):
                 yield future.result()
 
         try:
-            yield calculate
+            yield compute
         except BrokenProcessPool as error:
             raise TtapsError(
-                "A worker process was killed, perhaps for want of memory.\nRun it again, with fewer workers."
+                "A worker process was killed, perhaps for lack of memory.\nRun it again with fewer --workers."
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def _start_worker() -> None:
-    """Let every process use one core, as there are as many processes as cores, and end when the one that started it is killed."""
-    need("cv2").setNumThreads(1)
-    Thread(target=_end_with_parent, daemon=True).start()
+    """Use one core per process, as there are as many processes as cores, and exit when the parent is killed."""
+    require("cv2").setNumThreads(1)
+    Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     if parent := parent_process():
         parent.join()
         os._exit(1)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what killed builds have left."""
-    shutil.rmtree(folder / ".build", ignore_errors=True)
-    remove_partials(folder)

@@ -10,28 +10,14 @@ from numpy.typing import NDArray
 
 from ttaps.config import did_you_mean
 from ttaps.data.cifar import ImageSet
-from ttaps.data.cifar_files import CIFAR10_CLASSES, CIFAR100_CLASSES
-from ttaps.data.root import asking_for
+from ttaps.data.cifar_files import CIFAR10_CLASSES, CIFAR100_CLASSES, root_option
 from ttaps.errors import DataError, UsageError
 
 # In the order of the paper's tables.
 CORRUPTIONS = (
-    "brightness",
-    "contrast",
-    "defocus_blur",
-    "elastic_transform",
-    "fog",
-    "frost",
-    "gaussian_noise",
-    "glass_blur",
-    "impulse_noise",
-    "jpeg_compression",
-    "motion_blur",
-    "pixelate",
-    "shot_noise",
-    "snow",
-    "zoom_blur",
-)
+    "brightness", "contrast", "defocus_blur", "elastic_transform", "fog", "frost", "gaussian_noise", "glass_blur",
+    "impulse_noise", "jpeg_compression", "motion_blur", "pixelate", "shot_noise", "snow", "zoom_blur",
+)  # fmt: skip
 EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 FOLDERS = {"cifar10-c": "CIFAR-10-C", "cifar100-c": "CIFAR-100-C"}
 CLASSES = {"cifar10-c": CIFAR10_CLASSES, "cifar100-c": CIFAR100_CLASSES}
@@ -46,7 +32,7 @@ def read_cifar_c(root: Path, name: str, corruption: str, severity: int = 5) -> I
     check_corruption(corruption)
     if severity not in SEVERITIES:
         raise UsageError(f"Severity {severity} does not exist; choose 1, 2, 3, 4 or 5.")
-    remedy = f"Build it with: ttaps data build {name}{asking_for(root)}"
+    remedy = f"Build it with: ttaps data build {name}{root_option(root)}"
     images = map_array(root / FOLDERS[name] / f"{corruption}.npy", (5 * IMAGES, 32, 32, 3), remedy)
     labels = map_array(root / FOLDERS[name] / "labels.npy", (5 * IMAGES,), remedy)
     part = slice((severity - 1) * IMAGES, severity * IMAGES)
@@ -54,14 +40,14 @@ def read_cifar_c(root: Path, name: str, corruption: str, severity: int = 5) -> I
 
 
 def check_corruption(corruption: str) -> None:
-    """Refuse a name that is none of the 19 corruptions, and suggest the nearest that is."""
+    """Refuse a name that is not one of the 19 corruptions, and suggest the nearest."""
     known = CORRUPTIONS + EXTRA_CORRUPTIONS
     if corruption not in known:
         raise UsageError(f"Unknown corruption '{corruption}'{did_you_mean(corruption, known)}.")
 
 
 def map_array(path: Path, shape: tuple[int, ...], remedy: str) -> NDArray[Any]:
-    """Memory-map a ``.npy`` file that must hold whole uint8 numbers of the given shape; no pickle in it is opened."""
+    """Memory-map a ``.npy`` file that must hold uint8 numbers of the given shape; pickles in it are refused."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:

@@ -1,9 +1,11 @@
-"""How CIFAR-10 and CIFAR-100 lie on the disk, and what proves that they are right. Constants only."""
+"""Where data sets are on disk, the official files of CIFAR-10 and CIFAR-100, and the checksums that prove them right."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR100 = """
@@ -35,9 +37,9 @@ class Layout:
     ordered: bool  # whether the digests depend on the order of the images
 
 
-# Where the digests' pixels and labels come from is not taken on trust: CIFAR-10's test labels, and its test images under
-# pixelate, have the md5 of the official CIFAR-10-C files; the training images of both sets have the published means and
-# standard deviations, CIFAR-100's to 14 digits.
+# The digests were checked against independent sources: CIFAR-10's test labels, and its test images under pixelate, have the md5
+# of the official CIFAR-10-C files; the training images of both sets have the published means and standard deviations,
+# CIFAR-100's to 14 digits.
 CIFAR10 = Layout(
     name="cifar10",
     folder="cifar-10-batches-py",
@@ -71,3 +73,13 @@ CIFAR100 = Layout(
     ordered=False,
 )
 LAYOUTS = {"cifar10": CIFAR10, "cifar100": CIFAR100}
+
+
+def data_root(option: Path | None = None) -> Path:
+    """Return the folder of the data sets: ``option`` (``--data-root``), else ``$TTAPS_DATA``, else ``./data``."""
+    return option or Path(os.environ.get("TTAPS_DATA") or "data")
+
+
+def root_option(root: Path) -> str:
+    """Return the option that a recommended command needs to use ``root``; empty where it would use it anyway."""
+    return "" if root == data_root() else f" --data-root {root}"

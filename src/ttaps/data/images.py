@@ -1,4 +1,4 @@
-"""The user's own pictures: one file, or a folder with a sub-folder per class."""
+"""The user's own images: one file, or a folder with a sub-folder per class."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def read_image(path: Path, size: int = 32) -> tuple[NDArray[np.uint8], str | Non
     return fit(_decode(path), size)
 
 
-def fit(picture: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
-    """Return any picture as (3, size, size), and a note on what was done if it had another size.
+def fit(image: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
+    """Return any image as (3, size, size), and a note on what was done if it had another size.
 
-    It is turned upright (EXIF), transparent parts become white, and what is not square is cropped around its center
+    It is turned upright (EXIF), transparent parts become white, and if it is not square it is cropped around its center
     before it is resized with antialiasing.
     """
-    image = _over_white(_eight_bits(_upright(picture)))
+    image = _over_white(_eight_bits(_upright(image)))
     width, height = image.size
     note = None
     if (width, height) != (size, size):
@@ -46,7 +46,7 @@ def fit(picture: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | 
 
 @dataclass(frozen=True, eq=False)
 class ImageFolder:
-    """A folder with a sub-folder of pictures per class; a picture is read when it is asked for."""
+    """A folder with a sub-folder of images per class; an image is read when it is needed."""
 
     path: Path
     size: int
@@ -55,11 +55,11 @@ class ImageFolder:
     classes: tuple[str, ...]
 
     def read(self, index: int) -> NDArray[np.uint8]:
-        """Read one picture as (3, size, size)."""
+        """Read one image as (3, size, size)."""
         return read_image(Path(self.files[index]), self.size)[0]
 
     def read_all(self) -> Iterator[NDArray[np.uint8]]:
-        """Read one picture after the other, and say in the end how many had another size."""
+        """Read one image after the other, and report at the end how many had another size."""
         resized = 0
         with bar() as progress:
             task = progress.add_task(f"Reading {self.path.name}", total=len(self.files), note="")
@@ -74,7 +74,7 @@ class ImageFolder:
 
 
 def open_image_folder(path: Path, size: int = 32) -> ImageFolder:
-    """Look through a folder that has one sub-folder per class; the classes are numbered in the order of their names."""
+    """List the images of a folder that has one sub-folder per class; the classes are numbered in the order of their names."""
     layout = f"Expected one sub-folder per class: {path / 'CLASS' / 'image.png'}"
     if not path.is_dir():
         raise DataError(f"{path} is not a folder.\n{layout}")
@@ -87,7 +87,7 @@ def open_image_folder(path: Path, size: int = 32) -> ImageFolder:
 
 
 def read_image_folder(path: Path, size: int = 32) -> ImageSet:
-    """Read all pictures of a folder that has one sub-folder per class."""
+    """Read all images of a folder that has one sub-folder per class."""
     folder = open_image_folder(path, size)
     images = np.empty((len(folder.files), 3, size, size), dtype=np.uint8)
     for index, image in enumerate(folder.read_all()):
@@ -107,20 +107,20 @@ def _decode(path: Path) -> Image.Image:
                 return image
     except DataError:
         raise
-    except FileNotFoundError as error:
-        raise DataError(f"There is no file {path}.") from error
-    except (IsADirectoryError, PermissionError) as error:
-        raise DataError(f"Cannot read {path}: {error.strerror}.") from error
-    except UnidentifiedImageError as error:
-        raise DataError(
-            f"{path} is not an image that Pillow can read.\nGive a PNG, JPEG, WebP or similar file."
-        ) from error
-    except Image.DecompressionBombError as error:
-        raise DataError(
-            f"{path} is too large: over {MAX_PIXELS // 10**6} megapixels.\nMake it smaller first."
-        ) from error
     except Exception as error:  # on damaged bytes Pillow's decoders raise whatever their parser ran into
-        raise DataError(f"{path} is damaged or truncated ({error}).") from error
+        raise DataError(_what_is_wrong(path, error)) from error
+
+
+def _what_is_wrong(path: Path, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"There is no file {path}."
+    if isinstance(error, IsADirectoryError | PermissionError):
+        return f"Cannot read {path}: {error.strerror}."
+    if isinstance(error, UnidentifiedImageError):
+        return f"{path} is not an image that Pillow can read.\nGive a PNG, JPEG, WebP or similar file."
+    if isinstance(error, Image.DecompressionBombError):
+        return f"{path} is too large: over {MAX_PIXELS // 10**6} megapixels.\nMake it smaller first."
+    return f"{path} is damaged or truncated ({error})."
 
 
 def _check_size(path: Path, width: int, height: int) -> None:
@@ -136,12 +136,12 @@ def _upright(image: Image.Image) -> Image.Image:
     """Turn an image as its EXIF says; one whose EXIF is damaged stays as it is."""
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # whatever Pillow's parser ran into
+    except Exception:  # Pillow's parser raises whatever it ran into
         return image
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Bring 16-bit gray values down to 8 bits, which Pillow would cut off at 255, and floats from 0 to 1, which it would make black, up."""
+    """Scale 16-bit gray values, which Pillow would clip at 255, and floats from 0 to 1, which it would make black, to 8 bits."""
     if not image.mode.startswith(("I", "F")):
         return image
     gray = np.nan_to_num(np.asarray(image).astype(np.float64))
@@ -157,19 +157,21 @@ def _over_white(image: Image.Image) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
 
 
-def _hidden(path: Path) -> bool:
-    """Return whether a file or a folder on the way to it is hidden, such as ``.ipynb_checkpoints``."""
-    return any(part.startswith(".") for part in path.parts)
-
-
 def _image_files(folder: Path) -> list[str]:
-    """Return the image files below a class's folder, in the order of their names; there must be one."""
+    """Return the image files of a class's folder, in the order of their names; hidden files and folders are left out."""
     suffixes = Image.registered_extensions()
     files = sorted(
         file
         for file in folder.rglob("*")
-        if file.suffix.lower() in suffixes and not _hidden(file.relative_to(folder)) and file.is_file()
+        if file.suffix.lower() in suffixes
+        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+        and file.is_file()
     )
     if not files:
         raise DataError(f"{folder} holds no images.\nEvery sub-folder is a class: remove it or put its images there.")
+    if all(file.parent != folder for file in files):  # as in dataset/train/cat/1.png, where "train" is no class
+        raise DataError(
+            f"{folder} holds no images, only folders of images, so '{folder.name}' is not a class.\n"
+            f"Give the folder whose sub-folders are the classes, such as {folder}."
+        )
     return list(map(str, files))

@@ -1,7 +1,7 @@
 """A small real sample inside the package: 200 test images of CIFAR-10, clean and corrupted, and 500 training images.
 
 The first 20 test images of every class, corrupted at severity 5 exactly as ``ttaps data build cifar10-c`` with seed 0 does,
-and the first 50 training images of every class. Classes take turns, so that the first 10 n images are balanced.
+and the first 50 training images of every class. Classes alternate, so that the first 10 n images are balanced.
 ``tools/make_sample.py`` writes the files: lossless sheets, one row per class.
 """
 
@@ -19,16 +19,8 @@ from ttaps.data.cifar_files import CIFAR10_CLASSES
 from ttaps.errors import UsageError
 
 SAMPLE_CORRUPTIONS = (
-    "contrast",
-    "defocus_blur",
-    "fog",
-    "frost",
-    "gaussian_noise",
-    "glass_blur",
-    "impulse_noise",
-    "jpeg_compression",
-    "snow",
-)
+    "contrast", "defocus_blur", "fog", "frost", "gaussian_noise", "glass_blur", "impulse_noise", "jpeg_compression", "snow",
+)  # fmt: skip
 SEVERITY = 5
 FOLDER = files("ttaps.data") / "sample"
 
@@ -48,12 +40,12 @@ def read_sample_train() -> ImageSet:
 
 
 def sample_indices() -> NDArray[np.int64]:
-    """Return the place of each of the 200 images in CIFAR-10's test set."""
+    """Return the index of each of the 200 images in CIFAR-10's test set."""
     return np.array(json.loads((FOLDER / "indices.json").read_text())["test"], dtype=np.int64)
 
 
 def from_sheet(sheet: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """SplitNetwork a sheet (10·32, n·32, 3) into images (10 n, 32, 32, 3), column after column."""
+    """Cut a sheet (10·32, n·32, 3) into images (10 n, 32, 32, 3), column after column."""
     rows = len(CIFAR10_CLASSES)
     return sheet.reshape(rows, 32, -1, 32, 3).transpose(2, 0, 1, 3, 4).reshape(-1, 32, 32, 3)
 

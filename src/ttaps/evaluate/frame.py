@@ -20,7 +20,7 @@ ITEM = ["corruption", "severity", "image"]
 """Columns that say which image a row is about; ``image`` is its number in the data set, the same under every corruption."""
 STORED = ["file", "label", "before", "after", "confidence_before", "confidence_after", "seconds"]
 COLUMNS = [*IDENTITY, *ITEM, *STORED[:-1], "correct_before", "correct_after", "seconds", "steps"]
-TRACE_COLUMNS = [*IDENTITY, *ITEM, "label", "step", "prediction", "confidence", "correct", "label_probability"]
+TRACE_COLUMNS = [*IDENTITY, *ITEM, "file", "label", "step", "prediction", "confidence", "correct", "label_probability"]
 
 
 def load_rows(folders: Sequence[Path]) -> pd.DataFrame:

@@ -34,7 +34,7 @@ def stored_files(folder: Path) -> list[Path]:
 
 @torch.no_grad()
 def write_projections(model: Model, data: Benchmark, folder: Path, images: int) -> None:
-    """Store z of the first images of a stratified order, before adaptation, and the prototypes with the classes the classifier gives them."""
+    """Store z of the first images of a stratified order, before adaptation, and the prototypes with their classes."""
     data, network = data.aligned_to(model), model.network
     items = list(islice(Plan(data.labels, data.corruptions, data.severities), images))
     device = network.prototypes.device

@@ -6,28 +6,28 @@ import numpy as np
 import numpy.typing as npt
 
 from ttaps.data.corruptions import tools
-from ttaps.data.corruptions.tools import SIDE, Floats, Pixels, levels
+from ttaps.data.corruptions.tools import SIDE, Floats, Pixels, to_uint8_range
 
 
 def gaussian_blur(image: Pixels, severity: int) -> Floats:
     """Blur with a Gaussian."""
     sigma = (0.4, 0.6, 0.7, 0.8, 1.0)[severity - 1]
-    return levels(tools.gaussian(image / 255, sigma))
+    return to_uint8_range(tools.gaussian(image / 255, sigma))
 
 
 def disk(radius: float, smooth: float) -> Floats:
     """Return the 17 x 17 kernel of a lens out of focus: a disk with softened edge, sum 1."""
     line = np.arange(-8, 9)
     inside = (line[:, None] ** 2 + line**2 <= radius**2).astype(np.float32)
-    kernel: Floats = tools.need("cv2").GaussianBlur(inside / inside.sum(), ksize=(3, 3), sigmaX=smooth)
+    kernel: Floats = tools.require("cv2").GaussianBlur(inside / inside.sum(), ksize=(3, 3), sigmaX=smooth)
     return kernel
 
 
 def defocus_blur(image: Pixels, severity: int) -> Floats:
     """Blur with a disk."""
     radius, smooth = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1))[severity - 1]
-    blurred: Floats = tools.need("cv2").filter2D(image / 255, -1, disk(radius, smooth))
-    return levels(blurred)
+    blurred: Floats = tools.require("cv2").filter2D(image / 255, -1, disk(radius, smooth))
+    return to_uint8_range(blurred)
 
 
 def copy_neighbours(image: Pixels, up: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> Pixels:
@@ -49,7 +49,7 @@ def glass_blur(image: Pixels, severity: int, rng: np.random.Generator) -> Floats
     for _ in range(rounds):
         up, left = rng.integers(0, 2, size=(2, SIDE - 2, SIDE - 2))
         shuffled = copy_neighbours(shuffled, up, left)
-    return levels(tools.gaussian(shuffled / 255, sigma))
+    return to_uint8_range(tools.gaussian(shuffled / 255, sigma))
 
 
 def motion_blur(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
@@ -66,4 +66,4 @@ def zoom_blur(image: Pixels, severity: int) -> Floats:
     copies = np.zeros_like(light)
     for factor in factors:
         copies += tools.clipped_zoom(light, factor)
-    return levels((light + copies) / (len(factors) + 1))
+    return to_uint8_range((light + copies) / (len(factors) + 1))

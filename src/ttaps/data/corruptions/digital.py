@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ttaps.data.corruptions.tools import SIDE, Floats, Pixels, levels, need
+from ttaps.data.corruptions.tools import SIDE, Floats, Pixels, require, to_uint8_range
 
 
 def contrast(image: Pixels, severity: int) -> Floats:
@@ -16,15 +16,15 @@ def contrast(image: Pixels, severity: int) -> Floats:
     strength = (0.75, 0.5, 0.4, 0.3, 0.15)[severity - 1]
     light = image / 255
     mean = light.mean(axis=(0, 1), keepdims=True)
-    return levels((light - mean) * strength + mean)
+    return to_uint8_range((light - mean) * strength + mean)
 
 
 def _scale_and_shift(image: Pixels, channel: int, scale: float, shift: float) -> Floats:
     """Change one channel of hue, saturation, value."""
-    color = need("skimage.color")
+    color = require("skimage.color")
     hsv = color.rgb2hsv(image / 255)
     hsv[..., channel] = np.clip(hsv[..., channel] * scale + shift, 0, 1)
-    return levels(color.hsv2rgb(hsv))
+    return to_uint8_range(color.hsv2rgb(hsv))
 
 
 def brightness(image: Pixels, severity: int) -> Floats:
@@ -51,7 +51,7 @@ def jpeg_compression(image: Pixels, severity: int) -> Floats:
     Pillow's libjpeg-turbo gives another color to 69 % of the pixels at severity 1 and to 51 % at severity 5.
     """
     quality = (80, 65, 58, 50, 40)[severity - 1]
-    jpeglib = need("jpeglib")
+    jpeglib = require("jpeglib")
     with tempfile.TemporaryDirectory() as folder, jpeglib.version("9b"):
         path = Path(folder, "image.jpeg")
         jpeglib.from_spatial(image).write_spatial(str(path), qt=quality)
@@ -61,7 +61,7 @@ def jpeg_compression(image: Pixels, severity: int) -> Floats:
 
 def shear(image: Floats, reach: float, rng: np.random.Generator) -> Floats:
     """Move three corners of the center square by up to ``reach`` pixels each way, and the image with them."""
-    cv2 = need("cv2")
+    cv2 = require("cv2")
     middle, half = SIDE // 2, SIDE // 3
     near, far = middle - half, middle + half
     corners = np.array([[far, far], [far, near], [near, near]], dtype=np.float32)
@@ -74,7 +74,7 @@ def shear(image: Floats, reach: float, rng: np.random.Generator) -> Floats:
 def ripple(reach: float, smooth: float, rng: np.random.Generator) -> Floats:
     """Draw a smooth map of displacements, none above ``reach`` pixels."""
     rough = rng.uniform(-1, 1, size=(SIDE, SIDE))
-    smoothed: Floats = need("skimage.filters").gaussian(rough, smooth, mode="reflect", truncate=3)
+    smoothed: Floats = require("skimage.filters").gaussian(rough, smooth, mode="reflect", truncate=3)
     return (smoothed * reach).astype(np.float32)
 
 
@@ -90,8 +90,8 @@ def elastic_transform(image: Pixels, severity: int, rng: np.random.Generator) ->
     sheared = shear((image / 255).astype(np.float32), corner, rng)
     rows, columns = np.mgrid[:SIDE, :SIDE]
     right, down = ripple(reach, smooth, rng), ripple(reach, smooth, rng)
-    sample = need("scipy.ndimage").map_coordinates
+    sample = require("scipy.ndimage").map_coordinates
     moved = [
         sample(sheared[..., channel], (rows + down, columns + right), order=1, mode="reflect") for channel in range(3)
     ]
-    return levels(np.stack(moved, axis=-1))
+    return to_uint8_range(np.stack(moved, axis=-1))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttaps.data.corruptions.tools import Floats, Pixels, levels
+from ttaps.data.corruptions.tools import Floats, Pixels, to_uint8_range
 
 
 def gaussian_noise(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
     """Add normal noise of one strength to every value."""
     sigma = (0.04, 0.06, 0.08, 0.09, 0.10)[severity - 1]
     noisy = image / 255 + rng.normal(scale=sigma, size=image.shape)
-    return levels(noisy)
+    return to_uint8_range(noisy)
 
 
 def shot_noise(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
     """Count photons: a Poisson draw whose mean is proportional to the light."""
     photons = (500, 250, 100, 75, 50)[severity - 1]
-    return levels(rng.poisson(image / 255 * photons) / photons)
+    return to_uint8_range(rng.poisson(image / 255 * photons) / photons)
 
 
 def impulse_noise(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
@@ -32,4 +32,4 @@ def speckle_noise(image: Pixels, severity: int, rng: np.random.Generator) -> Flo
     """Add normal noise proportional to the light."""
     sigma = (0.06, 0.10, 0.12, 0.16, 0.20)[severity - 1]
     light = image / 255
-    return levels(light + light * rng.normal(scale=sigma, size=image.shape))
+    return to_uint8_range(light + light * rng.normal(scale=sigma, size=image.shape))

@@ -19,7 +19,7 @@ Floats = npt.NDArray[Any]
 SIDE = 32
 
 
-def need(module: str) -> Any:
+def require(module: str) -> Any:
     """Import one of the heavy libraries, only when a corruption really uses it."""
     try:
         return importlib.import_module(module)
@@ -27,7 +27,7 @@ def need(module: str) -> Any:
         raise MissingExtra(f"Corrupting images (here: {module})", "corruptions") from error
 
 
-def levels(light: Floats) -> Floats:
+def to_uint8_range(light: Floats) -> Floats:
     """Bring light, 0 to 1, to the levels of pixels, 0 to 255; what is too dark or too bright is clipped."""
     clipped: Floats = np.clip(light, 0, 1)
     return clipped * 255
@@ -35,7 +35,7 @@ def levels(light: Floats) -> Floats:
 
 def gaussian(values: Floats, sigma: float) -> Floats:
     """Blur height and width, not channels, repeating the border's pixels outwards."""
-    blurred: Floats = need("skimage.filters").gaussian(values, sigma=sigma, channel_axis=-1)
+    blurred: Floats = require("skimage.filters").gaussian(values, sigma=sigma, channel_axis=-1)
     return blurred
 
 
@@ -44,7 +44,7 @@ def clipped_zoom(values: Floats, factor: float) -> Floats:
     side = values.shape[0]
     crop = int(np.ceil(side / factor))
     top = (side - crop) // 2
-    zoomed: Floats = need("scipy.ndimage").zoom(
+    zoomed: Floats = require("scipy.ndimage").zoom(
         values[top : top + crop, top : top + crop], (factor, factor, 1), order=1
     )
     trim = (zoomed.shape[0] - side) // 2

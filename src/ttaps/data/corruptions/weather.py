@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from ttaps.data.corruptions import tools
-from ttaps.data.corruptions.tools import SIDE, Floats, Pixels, levels, need
+from ttaps.data.corruptions.tools import SIDE, Floats, Pixels, require, to_uint8_range
 
 FROST_PICTURES = ("frost1", "frost2", "frost3", "frost4", "frost5")
 """The official recipe lists six pictures and draws from the first five."""
@@ -46,7 +46,7 @@ def fog(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
     light = image / 255
     brightest = float(light.max())
     foggy = light + thickness * plasma(decay, rng)[..., None]
-    return levels(foggy * brightest / (brightest + thickness))
+    return to_uint8_range(foggy * brightest / (brightest + thickness))
 
 
 @cache
@@ -92,7 +92,7 @@ def snow(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
     falling = tools.motion_blur(flakes, radius, blur, degrees=rng.uniform(-135, -45)) / 255
     light = image.astype(np.float32) / 255
     white = np.maximum(light, luminance(light)[..., None] * 1.5 + 0.5)
-    return levels(keep * light + (1 - keep) * white + falling + np.rot90(falling, 2))
+    return to_uint8_range(keep * light + (1 - keep) * white + falling + np.rot90(falling, 2))
 
 
 def spatter(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
@@ -108,14 +108,14 @@ def spatter(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
     liquid = tools.gaussian(rng.normal(mean, sigma, size=(SIDE, SIDE, 1)), smooth)[..., 0]
     if severity <= 3:
         cover = strength * water(np.where(liquid < least, 0, liquid))[..., None]
-        return levels(light + cover * WATER)
+        return to_uint8_range(light + cover * WATER)
     cover = mud(liquid > least, strength)[..., None]
-    return levels(light * (1 - cover) + cover * MUD)
+    return to_uint8_range(light * (1 - cover) + cover * MUD)
 
 
 def water(liquid: Floats) -> Floats:
     """Shade drops by the distance to their edges, as if lit from one side; the brightest place is 1."""
-    cv2 = need("cv2")
+    cv2 = require("cv2")
     drops = (liquid * 255).astype(np.uint8)
     distance = cv2.distanceTransform(255 - cv2.Canny(drops, 50, 150), cv2.DIST_L2, 5)
     height = cv2.equalizeHist(cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8))
@@ -126,5 +126,5 @@ def water(liquid: Floats) -> Floats:
 
 def mud(wet: Floats, smooth: float) -> Floats:
     """Soften the blots' edges, and leave out what is thin."""
-    blots: Floats = need("skimage.filters").gaussian(wet.astype(np.float32), sigma=smooth)
+    blots: Floats = require("skimage.filters").gaussian(wet.astype(np.float32), sigma=smooth)
     return np.where(blots < 0.8, 0, blots)

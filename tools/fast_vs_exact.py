@@ -1,0 +1,64 @@
+"""What fast mode costs in accuracy, from a stored evaluation of both modes: writes the file that ``ttaps bench`` shows.
+
+ttaps evaluate MODEL --data cifar10-c --methods ttaps,ttaps:fast --out RESULTS
+python tools/fast_vs_exact.py MODEL RESULTS
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ttaps.evaluate.frame import load_rows
+
+from ttaps.adaptation.presets import PRESETS
+from ttaps.api import load
+from ttaps.cli.bench import ACCURACY
+from ttaps.errors import TtapsError
+from ttaps.evaluate.statistics import compare_table
+from ttaps.files import write_text
+from ttaps.model.registry import folder_of
+
+
+def fast_minus_exact(results: Path, fingerprint: str) -> dict[str, Any] | None:
+    """Return the paired difference in points on the data set and seed with the most corrupted images that both modes have."""
+    rows = load_rows([results])
+    rows = rows[(rows["fingerprint"] == fingerprint) & (rows["severity"] > 0)]
+    found = []
+    for (data, _, seed), part in rows.groupby(["data", "digest", "seed"]):
+        exact, fast = (part[part["spec"] == spec] for spec in ("ttaps", "ttaps:fast"))
+        table = compare_table(exact, fast) if len(exact) and len(fast) else ()
+        if len(table):
+            average = table.iloc[-1]
+            numbers = {
+                name: float(average[f"change{end}"])
+                for name, end in (("points", ""), ("low", "_low"), ("high", "_high"))
+            }
+            counts = {name: int(average[name]) for name in ("n", "fixed", "broken")}
+            facts = {"data": str(data), "corruptions": len(table) - 1, "seed": int(seed)}
+            found.append({**facts, **counts, **numbers, "p": float(average["p"])})
+    return max(found, key=lambda one: one["n"], default=None)
+
+
+def main(model: str, results: str) -> None:
+    """Write the file beside a model."""
+    fingerprint = load(model).fingerprint
+    found = fast_minus_exact(Path(results), fingerprint)
+    if found is None:
+        raise TtapsError(f"{results} holds no images evaluated by both ttaps and ttaps:fast with the model {model}.")
+    path = folder_of(model) / ACCURACY
+    write_text(
+        path, json.dumps({"fingerprint": fingerprint, "fast": PRESETS["ttaps"]["fast"], **found}, indent=1) + "\n"
+    )
+    print(path)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("Name a model and a folder of results: python tools/fast_vs_exact.py MODEL RESULTS")
+    try:
+        main(*sys.argv[1:])
+    except TtapsError as error:
+        sys.exit(str(error))
