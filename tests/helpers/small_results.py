@@ -44,7 +44,9 @@ def fill(
     fingerprint = f"{model}-{objective}-{prototypes}-{training_seed}"
     made = parse_method(method, changed)
     settings = json.dumps(dataclasses.asdict(made), sort_keys=True, separators=(",", ":"))
-    experiment = Experiment(model, fingerprint, data, digest, method_spec(made), settings, seed, protocol or made.protocol)
+    experiment = Experiment(
+        model, fingerprint, data, digest, method_spec(made), settings, seed, protocol or made.protocol
+    )
     with Store(folder) as store:
         if objective:
             network = {"num_prototypes": prototypes, "image_size": image_size}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from ttaps.evaluate.statistics import AVERAGE, STATISTICS, signed
 from ttaps.report.columns import TableColumn
@@ -182,23 +186,23 @@ def tex(text: str) -> str:
     return "".join(TEX.get(sign, sign) for sign in text).replace("\n", r"\\")
 
 
-def print_tables(tables: Sequence[Table]) -> None:
-    """Print tables to a terminal."""
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
+def print_tables(tables: Sequence[Table], form: str = "auto") -> None:
+    """Print tables as ``md``, ``tex``, ``csv`` or ``text``; ``auto`` is text on a terminal, else Markdown."""
+    if form == "text" or (form == "auto" and sys.stdout.isatty()):
+        console = Console(highlight=False)
+        for text in (text for table in tables for text in text_tables(table)):
+            console.print(_rich(text), *(Text(f"- {note}", style="dim") for note in text.notes), "", sep="\n")
+    else:
+        print({"tex": latex, "csv": to_csv}.get(form, markdown)(tables), end="")
 
-    console = Console(highlight=False)
-    for text in (text for table in tables for text in text_tables(table)):
-        shown = RichTable(title=Text(text.title), title_justify="left", box=None, padding=(0, 1))
-        for place, name in enumerate(text.head):
-            shown.add_column(Text(name), justify="right" if place else "left", overflow="fold")
-        for y, row in enumerate(text.rows):
-            shown.add_row(*(Text(cell, style="bold" if (y, x) in text.bold else "") for x, cell in enumerate(row)))
-        console.print(shown)
-        for note in text.notes:
-            console.print(Text(f"- {note}", style="dim"))
-        console.print()
+
+def _rich(text: TextTable) -> RichTable:
+    shown = RichTable(title=Text(text.title), title_justify="left", box=None, pad_edge=False)
+    for place, name in enumerate(text.head):
+        shown.add_column(Text(name), justify="right" if place else "left", overflow="fold")
+    for y, row in enumerate(text.rows):
+        shown.add_row(*(Text(cell, style="bold" if (y, x) in text.bold else "") for x, cell in enumerate(row)))
+    return shown
 
 
 def to_csv(tables: Sequence[Table]) -> str:

@@ -6,14 +6,16 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ttaps.report.figures import style
 from ttaps.report.figures.style import INK, METHOD_COLORS, despine, new_figure, save_figure, styled
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_ROWS = 20  # images in one figure; a taller one cannot be read
 MOST_CLASSES = 4  # per image

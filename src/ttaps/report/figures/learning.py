@@ -74,8 +74,9 @@ def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
         raise TtapsError(f"{missing} yet: {folder / METRICS} has no step in it.")
     step, epochs = logged[["step", "epoch"]].iloc[-1]
     settings = read_toml(folder / SETTINGS)
-    pixels = settings.get("resolutions") or [settings["model"]["image_size"]]
-    starts = [0.0, *(settings["epochs"] * until for until in settings.get("resolution_milestones", [1.0])[:-1])]
+    schedule = settings.get("schedule", {})
+    pixels = schedule.get("resolutions") or [settings["model"]["image_size"]]
+    starts = [0.0, *(settings["epochs"] * until for until in schedule.get("resolution_milestones", [])[:-1])]
     points = pd.DataFrame({"epoch": rows["epoch"].fillna(rows["step"] * (epochs / step)), "cross_entropy": rows["ce"]})
     points["validation"] = 100 * rows["validation_accuracy"]
     points = pd.concat([pd.DataFrame({"epoch": starts, "pixels": pixels}), points])
