@@ -26,7 +26,7 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
 
 def test_the_sdist_holds_what_its_tests_read() -> None:
     built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
-    assert {"src", "configs", "tests", "tools", "docs", "/README.md"} <= set(built["targets"]["sdist"]["include"])
+    assert {"src", "tests", "tools", "docs", "/README.md"} <= set(built["targets"]["sdist"]["include"])
 
 
 def assert_pairs(results: Path) -> None:

@@ -2,7 +2,7 @@
 
     python tools/grid_estimate.py            prints the tables of docs/scaling.md; a minute on one core, and no data set is needed
 
-Counted: operations of a training step and of adapting to one image, for every model and method of ``configs/reproduce/paper-*.toml``,
+Counted: operations of a training step and of adapting to one image, for every model and method of ``presets/reproduce/paper-*.toml``,
 and the messages of a training step. Assumed: the constants below.
 """
 
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -21,16 +20,15 @@ from torch import distributed
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.spec import parse_method
 from ttaps.bench.measure import operations
-from ttaps.cli.options import find_preset
 from ttaps.data.sample import read_sample, read_sample_train
 from ttaps.distributed import Ranks
 from ttaps.model import ModelConfig
 from ttaps.reproduce.grid import Job, read_grid
-from ttaps.training.batch import epoch_steps
 from ttaps.training.config import TrainConfig
-from ttaps.training.loop import Run, initial_network
+from ttaps.training.data import Split
+from ttaps.training.presets import find_preset
 from ttaps.training.schedule import Schedule
-from ttaps.training.split import Split
+from ttaps.training.trainer import Trainer, initial_network
 
 RATE = 5e12  # operations a second that a GPU sustains: a quarter of an A100's float32 peak
 NEAR, FAR = 100e9, 10e9  # bytes a second of an all-reduce, inside a machine and between machines
@@ -78,8 +76,8 @@ def sending(messages: Sequence[float], gpus: int, bandwidth: float) -> float:
 def training(config: TrainConfig) -> Training:
     """Count a training's operations and messages; its steps are those of the paper's 40,000 images."""
     split = Split.of(read_sample_train())
-    sample = Run(replace(config, batch_size=COUNTED), Path("unused"), split)
-    steps = Schedule(config, epoch_steps(IMAGES, config.batch_size)).steps
+    sample = Trainer(replace(config, batch_size=COUNTED), split)
+    steps = Schedule.of(config, IMAGES).steps
     return Training(operations(lambda: sample.step(0)) / COUNTED, config.batch_size, steps, messages(config, split))
 
 
@@ -90,7 +88,7 @@ def messages(config: TrainConfig, split: Split) -> tuple[int, ...]:
         patch.object(distributed, "all_reduce", lambda tensor: sent.append(tensor.nbytes)),
         patch.object(distributed, "all_gather", lambda everybody, tensor: sent.append(tensor.nbytes)),
     ):
-        Run(replace(config, batch_size=COUNTED), Path("unused"), split, ranks=Ranks(0, 2)).step(0)
+        Trainer(replace(config, batch_size=COUNTED), split, ranks=Ranks(0, 2)).step(0)
     return tuple(sent)
 
 
@@ -171,7 +169,7 @@ def print_imagenet(one: Training, forward: int, adapted: int) -> None:
 def main() -> None:
     """Count, and print."""
     torch.set_num_threads(1)
-    grids = {name: read_grid(find_preset(f"reproduce/{name}"), find_preset)[1] for name in GRIDS}
+    grids = {name: read_grid(find_preset(name, grids=True), find_preset)[1] for name in GRIDS}
     print_counts([job for jobs in grids.values() for job in jobs if job.train.seed == 0])
     print_times(grids)
     usual = next(

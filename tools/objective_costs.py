@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from typing import get_args, get_type_hints
 
 import torch
@@ -14,8 +13,8 @@ from ttaps.bench.measure import interleaved
 from ttaps.data.sample import read_sample_train
 from ttaps.model import ModelConfig
 from ttaps.training.config import TrainConfig
-from ttaps.training.loop import Run
-from ttaps.training.split import Split
+from ttaps.training.data import Split
+from ttaps.training.trainer import Trainer
 
 BATCH = 32
 
@@ -24,11 +23,11 @@ def measure(filters: int, rounds: int, depth: int = 26) -> dict[str, tuple[float
     """Return for each objective the milliseconds per image and the ratio to JT+ENT; nothing is written."""
     model = ModelConfig(width=filters, depth=depth, heads=("rotation", "predictor"))
     split = Split.of(read_sample_train())
-    runs = {
-        objective: Run(TrainConfig(objective=objective, batch_size=BATCH, model=model), Path("unused"), split)
+    trainers = {
+        objective: Trainer(TrainConfig(objective=objective, batch_size=BATCH, model=model), split)
         for objective in get_args(get_type_hints(TrainConfig)["objective"])
     }
-    steps = {name: partial(run.step, 0) for name, run in runs.items()}
+    steps = {name: partial(trainer.step, 0) for name, trainer in trainers.items()}
     times = interleaved(steps, rounds, clock=time.process_time)  # CPU time: what else the machine does is not counted
     return {name: (1000 * t.median / BATCH, t.over(times["jt+ent"]).median) for name, t in times.items()}
 

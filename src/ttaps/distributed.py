@@ -1,7 +1,7 @@
 """Several processes on one batch: under ``torchrun`` each takes some of its rows, and all take the same step.
 
-Nothing is wrapped. In a step the processes pass round their sums over the batch (Sinkhorn), add up their gradients in one message, and add
-up the parts of the loss for whoever watches. Without ``torchrun`` there is one process, and nothing is sent.
+No module is wrapped. In a step the processes exchange their sums over the batch (Sinkhorn), add up their gradients in one message, and add
+up the parts of the loss for the log. Without ``torchrun`` there is one process, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from torch import Tensor, distributed, nn
 
 from ttaps.errors import TtapsError, UsageError
 from ttaps.rng import derive_seed
-from ttaps.training.batch import Batch
 
-AGAIN = "Start the same command again: it goes on from what was saved last."
-PATIENCE = timedelta(minutes=10)  # for one that is silent; one that has died is noticed at once
+AGAIN = "Start the same command again: it resumes from what was saved last."
+PATIENCE = timedelta(minutes=10)  # for a process that is silent; one that has died is noticed at once
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this process speaks and writes for all."""
+        """Whether this process logs and writes for all."""
         return self.rank == 0
 
     def rows(self, total: int, task: int = 1) -> slice:
@@ -61,24 +60,25 @@ class Ranks:
         for gradient, total in zip(gradients, flat.split([one.numel() for one in gradients]), strict=True):
             gradient.copy_(total.view_as(gradient))
 
-    def reduce_metrics(self, parts: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Return the parts of the loss over the whole batch: a mean over rows stays one, a part with an entry per row gets all rows."""
+    def reduce_metrics(self, parts: dict[str, Tensor], rows: slice, total: int) -> dict[str, Tensor]:
+        """Return the parts of the loss over all ``total`` rows: means over this process's ``rows``, or one entry for each of them."""
         if self.size == 1:
             return parts
         means = [name for name, part in parts.items() if part.ndim == 0]
-        totals = self._sum(torch.stack([parts[name].detach().double() for name in means]) * batch.share)
-        result = dict(zip(means, totals, strict=True))
+        share = (rows.stop - rows.start) / total
+        sums = self._sum(torch.stack([parts[name].detach().double() for name in means]) * share)
+        result = dict(zip(means, sums, strict=True))
         for name, part in parts.items():
             if part.ndim:
-                result[name] = part.new_zeros(batch.total or len(part))
-                result[name][batch.rows] = part
+                result[name] = part.new_zeros(total)
+                result[name][rows] = part
                 self._sum(result[name])
         return result
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Give the first process's values to all."""
         for tensor in tensors if self.size > 1 else ():
-            with _in_touch():
+            with _explain_failure():
                 distributed.broadcast(tensor.detach(), 0)
 
     def broadcast_int(self, value: int) -> int:
@@ -88,11 +88,11 @@ class Ranks:
         return int(shared)
 
     def assert_equal(self, what: str, *parts: str | int) -> None:
-        """Refuse to go on when the processes were given different things."""
-        if (
-            self.size > 1
-            and len(set(map(int, self._gather(torch.tensor(derive_seed(*parts), device=self.device))))) > 1
-        ):
+        """Refuse to start when the processes were given different things."""
+        if self.size == 1:
+            return
+        seeds = self._gather(torch.tensor(derive_seed(*parts), device=self.device))
+        if len(set(map(int, seeds))) > 1:
             raise UsageError(f"The processes of this job differ in {what}: give all of them the same.")
 
     def wait(self) -> None:
@@ -101,16 +101,16 @@ class Ranks:
 
     def _sum(self, tensor: Tensor) -> Tensor:
         if self.size > 1:
-            with _in_touch():
+            with _explain_failure():
                 distributed.all_reduce(tensor)
         return tensor
 
     def _gather(self, tensor: Tensor) -> list[Tensor]:
-        """Return everybody's tensor, in the order of ranks: all add up in the same order, so all get the same bits."""
-        everybody = [torch.empty_like(tensor) for _ in range(self.size)]
-        with _in_touch():
-            distributed.all_gather(everybody, tensor)
-        return everybody
+        """Return every process's tensor, by rank: all add up in the same order, so all get the same bits."""
+        gathered = [torch.empty_like(tensor) for _ in range(self.size)]
+        with _explain_failure():
+            distributed.all_gather(gathered, tensor)
+        return gathered
 
 
 @contextmanager
@@ -129,10 +129,9 @@ def init_distributed(device: str = "cpu", patience: timedelta = PATIENCE) -> Ite
         raise TtapsError(
             f"The {size} processes of this job did not meet: {_reason(error)}.\nStart them with torchrun."
         ) from error
-    if (
-        place.type == "cpu"
-    ):  # between GPUs a process may wait where it hears no signal: there torchrun must end it itself
-        signal.signal(signal.SIGTERM, _told_to_stop)
+    # Between GPUs a process may wait where no signal handler runs: there torchrun must end it itself.
+    if place.type == "cpu":
+        signal.signal(signal.SIGTERM, _terminated)
     try:
         yield Ranks(distributed.get_rank(), size, device)
     finally:
@@ -141,19 +140,18 @@ def init_distributed(device: str = "cpu", patience: timedelta = PATIENCE) -> Ite
 
 
 @contextmanager
-def _in_touch() -> Iterator[None]:
-    """Tell in plain words that somebody is gone."""
+def _explain_failure() -> Iterator[None]:
+    """Say in plain words that another process has ended."""
     try:
         yield
     except RuntimeError as error:
         raise TtapsError(f"Another process of this job has ended or is silent ({_reason(error)}).\n{AGAIN}") from error
 
 
-def _told_to_stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Say why torchrun ends this process."""
-    raise TtapsError(f"Told to stop, as torchrun does when another process of the job has ended.\n{AGAIN}")
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    raise TtapsError(f"Terminated, as torchrun does when another process of the job has ended.\n{AGAIN}")
 
 
 def _reason(error: Exception) -> str:
-    """Return the first sentence of torch's complaint, without the place in its source."""
+    """Return the first sentence of torch's message, without the place in its source."""
     return str(error).splitlines()[0].split("] ", 1)[-1].split(". ")[0].rstrip(".")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from helpers.small_training import TINY
+from helpers.small_training import TINY, dying_at
 from ttaps import losses
 from ttaps.adaptation import Mt3, supported_methods
 from ttaps.adaptation.spec import parse_method
@@ -23,14 +23,14 @@ from ttaps.errors import UsageError
 from ttaps.model import Network
 from ttaps.model.checkpoint import load_model
 from ttaps.rng import generator
-from ttaps.training.batch import Batch
-from ttaps.training.config import LossConfig, OptimizerConfig, TrainConfig
-from ttaps.training.loop import Run
+from ttaps.training.config import Mt3Config, OptimizerConfig, ScheduleConfig, TrainConfig
+from ttaps.training.data import Batch, Split
 from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.objectives.mt3 import clipped, draw_tasks, inner_step
 from ttaps.training.optimizer import Optimizer
+from ttaps.training.run import Run
 from ttaps.training.schedule import Schedule
-from ttaps.training.split import Split
+from ttaps.training.trainer import Trainer
 from ttaps.views import MT3_VIEWS, ShiftViews, shift_task
 
 WITH_HEAD = replace(TINY, heads=("predictor",), classifier_scale=10.0)
@@ -38,12 +38,16 @@ SHORT = TrainConfig(
     objective="mt3",
     epochs=1,
     batch_size=16,
-    resolutions=(8,),
     checkpoint_minutes=0.0,
     validate_every=100,
     model=WITH_HEAD,
-    optimizer=OptimizerConfig(lr=0.01, warmup_epochs=0, lr_schedule="constant", clip_grad_per_param=10.0),
+    optimizer=OptimizerConfig(lr=0.01, clip_grad_per_param=10.0),
+    schedule=ScheduleConfig(warmup_epochs=0, lr_schedule="constant", resolutions=(8,)),
 )
+
+
+def with_mt3(config: Mt3Config) -> TrainConfig:
+    return replace(SHORT, batch_size=6, mt3=config)
 
 
 @pytest.fixture
@@ -122,15 +126,15 @@ def test_tasks_hold_two_views_of_each_image_and_the_image(batch: Batch) -> None:
 def test_few_images_are_cut_to_whole_tasks(textures: ImageSet, images: int, used: int) -> None:
     few = replace(textures, images=textures.images[:images], labels=textures.labels[:images])
     config = TrainConfig(objective="mt3", batch_size=64, model=replace(TINY, heads=("predictor",)))
-    batch = Run(config, Path("unused"), Split(few, few)).batch(0)
+    batch = Trainer(config, Split(few, few)).batch(0)
     assert (len(batch.images), batch.total, batch.share) == (used, used, 1)
 
 
 def test_less_than_a_task_is_refused(textures: ImageSet) -> None:
     few = replace(textures, images=textures.images[:7], labels=textures.labels[:7])
     config = TrainConfig(objective="mt3", batch_size=64, model=replace(TINY, heads=("predictor",)))
-    with pytest.raises(UsageError, match=r"at least 8 training images, .*not 7"):
-        Run(config, Path("unused"), Split(few, few)).batch(0)
+    with pytest.raises(UsageError, match=r"at least one task of 8 training images .*, not 7"):
+        Trainer(config, Split(few, few)).batch(0)
 
 
 def test_sharing_a_batch_out_changes_no_task(batch: Batch) -> None:
@@ -160,7 +164,7 @@ def swapped(z: Tensor) -> Tensor:
     return torch.cat([z[half:], z[:half]]).detach()
 
 
-def outer(network: Network, batch: Batch, config: LossConfig, held: list[tuple[Tensor, Tensor]] | None) -> Any:
+def outer(network: Network, batch: Batch, config: Mt3Config, held: list[tuple[Tensor, Tensor]] | None) -> Any:
     """The meta-loss by hand; ``held`` are the targets of every task before and after its step, constants of the derivative."""
     n, kept, total = config.task_images, [], torch.zeros((), dtype=torch.float64)
     tasks = draw_tasks(batch, n)
@@ -182,9 +186,9 @@ def test_meta_gradient_is_that_of_finite_differences(network: Network, batch: Ba
 
     Differences of 1e-8, because the inner gradient jumps at the kinks of ReLU: 1e-5 crosses some.
     """
-    network, config = network.double(), LossConfig(task_images=3, inner_lr=0.5, gamma_byol=0.3, inner_clip=clip)
+    network, config = network.double(), Mt3Config(task_images=3, inner_lr=0.5, gamma_byol=0.3, inner_clip=clip)
     value, held = outer(network, batch, config, None)
-    parts = OBJECTIVES["mt3"](network, batch, config, 1.0)
+    parts = OBJECTIVES["mt3"](network, batch, with_mt3(config), 1.0)
     torch.testing.assert_close(parts["loss"].detach(), value, rtol=1e-10, atol=0)
     parts["loss"].backward()
     draw = torch.Generator().manual_seed(1)
@@ -207,12 +211,12 @@ def moved(network: Network, direction: dict[str, Tensor], step: float) -> Networ
 
 def test_meta_gradient_is_of_second_order(network: Network, batch: Batch) -> None:
     """The predictor takes no part in the cross-entropy, so without BYOL after the step only the second order reaches it."""
-    OBJECTIVES["mt3"](network, batch, LossConfig(task_images=3, gamma_byol=0.0), 1.0)["loss"].backward()
+    OBJECTIVES["mt3"](network, batch, with_mt3(Mt3Config(task_images=3, gamma_byol=0.0)), 1.0)["loss"].backward()
     assert all(w.grad is not None and w.grad.norm() > 0 for w in network.heads["predictor"].parameters())
 
 
 def test_no_inner_step_is_plain_training(network: Network, batch: Batch) -> None:
-    parts = OBJECTIVES["mt3"](network, batch, LossConfig(task_images=3, inner_lr=0.0, gamma_byol=0.0), 1.0)
+    parts = OBJECTIVES["mt3"](network, batch, with_mt3(Mt3Config(task_images=3, inner_lr=0.0, gamma_byol=0.0)), 1.0)
     crops = torch.cat([task[6:] for task in draw_tasks(batch, 3)])
     torch.testing.assert_close(parts["loss"], F.cross_entropy(network(crops), batch.labels))
 
@@ -243,7 +247,7 @@ def test_settings_no_run_can_have() -> None:
         replace(SHORT, model=TINY)
     with pytest.raises(UsageError, match=r"set --model.norm group"):
         replace(SHORT, model=replace(WITH_HEAD, norm="batch"))
-    with pytest.raises(UsageError, match=r"batch_size \(20\) must be a multiple of loss.task_images \(8\)"):
+    with pytest.raises(UsageError, match=r"batch_size \(20\) must be a multiple of mt3.task_images \(8\)"):
         replace(SHORT, batch_size=20)
 
 
@@ -252,25 +256,18 @@ def test_the_learning_rate_stays() -> None:
     assert {schedule.lr_factor(step) for step in range(10)} == {1.0}
 
 
-class Killed(Run):
-    """A run that dies before its fifth step."""
-
-    def step(self, step: int) -> dict[str, Tensor]:
-        if step == 4:
-            raise KeyboardInterrupt
-        return super().step(step)
-
-
-def test_a_killed_run_ends_like_any_other(textures: ImageSet, tmp_path: Path) -> None:
+def test_a_killed_run_ends_like_any_other(textures: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     split = Split.of(textures)
-    with pytest.raises(KeyboardInterrupt):
-        Killed(SHORT, tmp_path / "killed", split).train()
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", dying_at(4))
+        with pytest.raises(KeyboardInterrupt):
+            Run(SHORT, tmp_path / "killed", split).train()
     for folder in ("killed", "whole"):
         Run(SHORT, tmp_path / folder, split).train()
     killed, whole = ((tmp_path / folder / "model.safetensors").read_bytes() for folder in ("killed", "whole"))
     assert killed == whole
     trained = load_model(tmp_path / "whole").network
-    before = Run(SHORT, tmp_path / "new", split).network.state_dict()
+    before = Trainer(SHORT, split).network.state_dict()
     moved = {
         name.split(".")[0]
         for name, weight in trained.state_dict().items()
@@ -297,7 +294,7 @@ def test_a_step_is_that_of_the_inner_loop(network: Network) -> None:
     torch.testing.assert_close(got[-1], current(image)[0].softmax(-1).detach())
     assert (got[-1] - got[0]).abs().max() > 1e-3  # the steps are large enough to tell right from wrong
     byol = network.byol()
-    config = LossConfig(inner_lr=QUICK.lr, inner_clip=1e6)
+    config = Mt3Config(inner_lr=QUICK.lr, inner_clip=1e6)
     adapted = inner_step(byol, dict(byol.named_parameters()), QUICK.draw_views(image, key), config)
     z, _ = functional_call(byol, adapted, (image,))
     torch.testing.assert_close(got[1], network.classifier(z)[0].softmax(-1).detach())

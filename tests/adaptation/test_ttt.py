@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.small_training import TINY
+from helpers.small_training import TINY, dying_at
 from ttaps.adaptation import Ttt, supported_methods
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.spec import parse_method
@@ -20,13 +20,13 @@ from ttaps.data import ImageSet
 from ttaps.errors import UsageError
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import load_model
-from ttaps.training.batch import Batch
-from ttaps.training.config import LossConfig, OptimizerConfig, TrainConfig
-from ttaps.training.loop import Run
+from ttaps.training.config import AugmentationConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from ttaps.training.data import Batch, Split
 from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.objectives.ttt import rotated
+from ttaps.training.run import Run
 from ttaps.training.schedule import Schedule
-from ttaps.training.split import Split
+from ttaps.training.trainer import Trainer
 from ttaps.views import ShiftViews, SwavViews, quarter_turns
 
 WITH_HEAD = replace(TINY, heads=("rotation",))
@@ -34,11 +34,11 @@ SHORT = TrainConfig(
     objective="ttt",
     epochs=1,
     batch_size=16,
-    resolutions=(8,),
     checkpoint_minutes=0.0,
     validate_every=100,
     model=WITH_HEAD,
-    optimizer=OptimizerConfig(lr=0.1, warmup_epochs=0, lr_schedule="step"),
+    optimizer=OptimizerConfig(lr=0.1),
+    schedule=ScheduleConfig(warmup_epochs=0, lr_schedule="step", resolutions=(8,)),
 )
 
 
@@ -126,10 +126,10 @@ def test_the_rotation_head_starts_as_a_copy_of_stage_3(network: Network) -> None
 
 
 def test_where_the_rotation_loss_begins_its_head_is_a_copy_of_what_stage_3_has_become(
-    textures: ImageSet, tmp_path: Path
+    textures: ImageSet,
 ) -> None:
-    late = replace(SHORT, epochs=2, loss=LossConfig(joint_start_epoch=1))
-    run = Run(late, tmp_path, Split.of(textures))
+    late = replace(SHORT, epochs=2, schedule=replace(SHORT.schedule, joint_start_epoch=1))
+    run = Trainer(late, Split.of(textures))
     before = deepcopy(run.network.heads["rotation"].state_dict())
     begins = next(step for step in range(100) if run.schedule.joint_begins(step))
     for step in range(begins):
@@ -152,7 +152,7 @@ def test_no_rotation_head_on_a_backbone_without_stages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ce_view", "kind"), [("crop", ShiftViews()), ("color", SwavViews(scale=LossConfig().crop_scale))]
+    ("ce_view", "kind"), [("crop", ShiftViews()), ("color", SwavViews(scale=AugmentationConfig().crop_scale))]
 )
 def test_the_loss_is_both_cross_entropies(
     ce_view: Literal["crop", "color"], kind: ShiftViews | SwavViews, network: Network, batch: Batch
@@ -161,7 +161,9 @@ def test_the_loss_is_both_cross_entropies(
     cross_entropy = -network(pictures).log_softmax(-1)[range(6), batch.labels].mean()
     each = [-rotation_logits(network, pictures.rot90(k, (2, 3))).log_softmax(-1)[:, k] for k in range(4)]
     for joint in (0.25, 1.0):
-        parts = OBJECTIVES["ttt"](network, batch, LossConfig(ce_view=ce_view), joint)
+        parts = OBJECTIVES["ttt"](
+            network, batch, replace(SHORT, augmentation=AugmentationConfig(ce_view=ce_view)), joint
+        )
         torch.testing.assert_close(parts["ce"], cross_entropy.detach())
         torch.testing.assert_close(parts["rotation"], torch.stack(each).mean().detach())
         torch.testing.assert_close(parts["loss"], cross_entropy + joint * torch.stack(each).mean())
@@ -191,26 +193,19 @@ def test_an_objective_wants_its_head() -> None:
         replace(SHORT, model=TINY)
 
 
-class Killed(Run):
-    """A run that dies before its fifth step."""
-
-    def step(self, step: int) -> dict[str, Tensor]:
-        if step == 4:
-            raise KeyboardInterrupt
-        return super().step(step)
-
-
-def test_a_killed_run_ends_like_any_other(textures: ImageSet, tmp_path: Path) -> None:
+def test_a_killed_run_ends_like_any_other(textures: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     split = Split.of(textures)
-    with pytest.raises(KeyboardInterrupt):
-        Killed(SHORT, tmp_path / "killed", split).train()
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", dying_at(4))
+        with pytest.raises(KeyboardInterrupt):
+            Run(SHORT, tmp_path / "killed", split).train()
     for folder in ("killed", "whole"):
         Run(SHORT, tmp_path / folder, split).train()
     killed, whole = ((tmp_path / folder / "model.safetensors").read_bytes() for folder in ("killed", "whole"))
     assert killed == whole
     trained = load_model(tmp_path / "whole").network
     assert trained.config == WITH_HEAD
-    before = Run(SHORT, tmp_path / "new", split).network.state_dict()
+    before = Trainer(SHORT, split).network.state_dict()
     moved = {
         name.split(".")[0]
         for name, weight in trained.state_dict().items()

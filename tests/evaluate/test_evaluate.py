@@ -19,27 +19,13 @@ from PIL import Image
 from helpers.small_evaluation import CLASSES, GROUP, METHODS, results, small_benchmark, small_model, stored
 from ttaps.adaptation import Source, Ttaps
 from ttaps.data import EXTRA_CORRUPTIONS, ImageSet, split_train
-from ttaps.data.cifar_c import CORRUPTIONS
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError, UsageError
-from ttaps.evaluate import (
-    Experiment,
-    Item,
-    Row,
-    Shard,
-    Store,
-    clean_benchmark,
-    compare,
-    evaluate,
-    merge,
-    open_benchmark,
-    over_seeds,
-    summarize,
-    to_json,
-)
-from ttaps.evaluate.run import make_row, usual_group
-from ttaps.evaluate.statistics import Z95, t_quantile, wilson
+from ttaps.evaluate.benchmark import clean_benchmark, open_benchmark
+from ttaps.evaluate.plan import Item, Shard
+from ttaps.evaluate.run import default_group, evaluate, make_row
+from ttaps.evaluate.store import Store, merge
 
 WORKER = Path(__file__).parents[1] / "helpers" / "small_evaluation.py"
 SIDE = 100
@@ -73,7 +59,7 @@ def run(folder: Path, shard: str = "1/1", group: int = GROUP, limit: int | None 
         folder=folder,
         shard=Shard.parse(shard),
         group=group,
-        limit=limit,
+        images_per_corruption=limit,
     )
 
 
@@ -100,7 +86,7 @@ def test_every_image_is_a_row_of_its_own(whole: Path) -> None:
     assert found["ttaps", 0] != found["ttaps", 1]
 
 
-def test_results_from_before_a_setting_existed_are_gone_on_with(whole: Path, tmp_path: Path) -> None:
+def test_results_from_before_a_setting_existed_are_continued(whole: Path, tmp_path: Path) -> None:
     with Store(whole, write=False) as store, Store(tmp_path) as older:
         for number, experiment in store.experiments().items():
             settings = {name: value for name, value in json.loads(experiment.settings).items() if name != "patience"}
@@ -108,7 +94,7 @@ def test_results_from_before_a_setting_existed_are_gone_on_with(whole: Path, tmp
             older.add(older.experiment(before), store.rows(number))
     assert run(tmp_path) == [1, 2, 3, 4]
     assert stored(tmp_path) == ROWS
-    other = evaluate(small_model(), small_benchmark(), [Ttaps(patience=1)], folder=tmp_path, limit=1)
+    other = evaluate(small_model(), small_benchmark(), [Ttaps(patience=1)], folder=tmp_path, images_per_corruption=1)
     assert other == [5]  # that setting makes a difference now
 
 
@@ -179,95 +165,37 @@ def test_a_destroyed_network_predicts_nothing() -> None:
     assert make_row(Item("fog", 5, 0), 0, trace, 0.0).predictions == (1, -1)
 
 
-def test_a_summary_counts_what_changed(tmp_path: Path) -> None:
-    """10 pictures under two corruptions; fog: 4 are fixed and 1 is broken, snow: nothing changes."""
-    traces = [(0, 1)] * 4 + [(1, 0)] + [(1, 1)] * 3 + [(0, 0)] * 2
-    experiment = Experiment("net", "f", "set", "d", "ttaps", "{}", 0)
-    with Store(tmp_path) as store:
-        number = store.experiment(experiment)
-        store.add(number, [_row("snow", image, (1, 1)) for image in range(10)])
-        store.add(number, [_row("fog", image, trace) for image, trace in enumerate(traces)])
-        source = store.experiment(dataclasses.replace(experiment, method="source"))
-        store.add(source, [_row("fog", image, trace[:1]) for image, trace in enumerate(traces[:8])])
-        summary, versus = summarize(store, number), compare(store, source, number)
-    fog, snow = summary.lines
-    assert (fog.corruption, fog.n, fog.before.percent, fog.after.percent) == ("fog", 10, 40.0, 70.0)
-    assert (fog.difference.points, fog.difference.fixed, fog.difference.broken) == (30.0, 4, 1)
-    assert fog.difference.p == 2 * (1 + 5) / 2**5
-    assert (snow.difference.points, snow.difference.p) == (0.0, 1.0)
-    average = summary.average
-    assert (average.n, average.before.percent, average.after.percent) == (20, 70.0, 85.0)
-    assert average.difference.points == pytest.approx(15.0)
-    # Ten pictures changed by ±1/2 or 0 on average, two more by ±1/2 (Bonett and Price), and their normal interval.
-    changes = np.array([1, 1, 1, 1, -1, 0, 0, 0, 0, 0, 1, -1]) / 2
-    low, high = changes.mean() + np.array([-1.959964, 1.959964]) * changes.std() / np.sqrt(12)
-    assert (average.difference.low, average.difference.high) == pytest.approx((100 * low, 100 * high), abs=1e-4)
-    assert average.difference.p == fog.difference.p
-    assert (versus.lines[0].n, versus.lines[0].difference.points) == (8, 37.5)
-    assert json.loads(to_json([summary]))[0]["average"]["corruption"] == "Avg."
-    seeds = over_seeds([summary, dataclasses.replace(summary, average=fog)])
-    assert [(line.corruption, line.mean, line.seeds) for line in seeds][-1] == ("Avg.", 85.0, 1)
-
-
-def test_the_same_picture_under_more_corruptions_is_not_more_pictures(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        number = store.experiment(Experiment("net", "f", "set", "d", "ttaps", "{}", 0))
-        for corruption in ("fog", "snow", "frost"):
-            store.add(number, [_row(corruption, image, (image % 2, image % 4 // 2)) for image in range(40)])
-        summary = summarize(store, number)
-    one, average = summary.lines[0], summary.average
-    assert (average.n, average.after.percent, average.difference.p) == (120, one.after.percent, one.difference.p)
-    # Of 40 pictures one is spent on the mean; and a spread that was estimated from them has Student's tails.
-    pictures = 39 * (Z95 / t_quantile(39)) ** 2
-    low, high = wilson(pictures * one.after.percent / 100, pictures)
-    assert (average.after.low, average.after.high) == pytest.approx((100 * low, 100 * high))
-
-
-def test_a_picture_that_gains_as_often_as_it_loses_did_neither(tmp_path: Path) -> None:
-    """Under 15 corruptions, with 300 pictures each: sums of 1/4500 are not exactly 0."""
-    with Store(tmp_path) as store:
-        number = store.experiment(Experiment("net", "f", "set", "d", "ttaps", "{}", 0))
-        for place, corruption in enumerate(CORRUPTIONS):
-            trace = {0: (0, 1), 1: (1, 0)}.get(place // 3, (1, 1))  # fixed under three, broken under three
-            store.add(number, [_row(corruption, image, trace) for image in range(300)])
-        assert summarize(store, number).average.difference.p == 1.0
-
-
 @pytest.mark.parametrize(("threads", "group"), [(1, 8), (3, 9), (6, 12), (8, 8), (32, 32)])
 def test_no_thread_is_left_without_an_image(threads: int, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.get_num_threads", lambda: threads)
-    assert usual_group(small_model().network) == group
-
-
-def _row(corruption: str, image: int, predictions: tuple[int, ...]) -> Row:
-    return Row(corruption, 5, image, 1, predictions, (0.5,) * len(predictions), (0.5,) * len(predictions), 0.0)
+    assert default_group(small_model().network) == group
 
 
 def test_other_classes_are_refused_and_another_order_is_understood() -> None:
     model, data = small_model(), small_benchmark()
     for classes in (("cat", "dog", "emu"), ("0", "1", "2", "3")):
         with pytest.raises(UsageError, match=classes[-1] if "emu" in classes else "4 classes"):
-            dataclasses.replace(data, classes=classes).fitted(model)
-    turned = dataclasses.replace(data, classes=("owl", "cat", "dog")).fitted(model)
+            dataclasses.replace(data, classes=classes).aligned_to(model)
+    turned = dataclasses.replace(data, classes=("owl", "cat", "dog")).aligned_to(model)
     assert [CLASSES[label] for label in turned.labels] == [("owl", "cat", "dog")[label] for label in data.labels]
-    numbered = dataclasses.replace(data, classes=("0", "1", "2")).fitted(model)
+    numbered = dataclasses.replace(data, classes=("0", "1", "2")).aligned_to(model)
     assert (numbered.labels == data.labels).all()
     assert numbered.classes == CLASSES
 
 
 def test_classes_of_a_part_and_with_numbers_for_names_are_matched_by_name() -> None:
     data = small_benchmark()
-    some = dataclasses.replace(data, classes=("owl", "dog"), labels=data.labels % 2).fitted(small_model())
+    some = dataclasses.replace(data, classes=("owl", "dog"), labels=data.labels % 2).aligned_to(small_model())
     assert [CLASSES[label] for label in some.labels] == [("owl", "dog")[label] for label in data.labels % 2]
     twisted = dataclasses.replace(small_model(), classes=("0", "2", "1"))  # as folders 0, 1, 10, 11, 2, ... are read
-    numbered = dataclasses.replace(data, classes=("0", "1", "2")).fitted(twisted)
+    numbered = dataclasses.replace(data, classes=("0", "1", "2")).aligned_to(twisted)
     assert [twisted.classes[label] for label in numbered.labels] == [str(label) for label in data.labels]
 
 
 def test_images_of_another_size_are_refused() -> None:
     large = ImageSet("large", np.zeros((3, 3, 9, 9), np.uint8), np.arange(3), CLASSES)
     with pytest.raises(UsageError, match=r"\(3, 9, 9\)"):
-        clean_benchmark(large).fitted(small_model())
+        clean_benchmark(large).aligned_to(small_model())
 
 
 def test_a_set_of_ones_own_is_known_by_its_content_not_its_place(tmp_path: Path) -> None:
@@ -302,7 +230,9 @@ def test_pictures_in_a_folder_or_a_file_are_the_same_set(tmp_path: Path) -> None
 def peak(path: Path, results: Path) -> int:
     """Return the most memory, in bytes, that Python and numpy had while some of a set's pictures were evaluated."""
     tracemalloc.start()
-    evaluate(small_model(SIDE), open_benchmark(str(path), size=SIDE), [Source()], folder=results, limit=16)
+    evaluate(
+        small_model(SIDE), open_benchmark(str(path), size=SIDE), [Source()], folder=results, images_per_corruption=16
+    )
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return most

@@ -9,8 +9,9 @@ import pytest
 from helpers.small_evaluation import CORRUPTIONS, results, small_benchmark, small_model
 from ttaps.adaptation import Bn, Memo, Method, Source, Tent, Ttaps
 from ttaps.errors import UsageError
-from ttaps.evaluate import Item, Row, Shard, Store, evaluate
-from ttaps.evaluate.plan import stratified_order
+from ttaps.evaluate.plan import Item, Shard, stratified_order
+from ttaps.evaluate.run import evaluate
+from ttaps.evaluate.store import Row, Store
 from ttaps.rng import derive_seed
 
 ONLINE = Ttaps(steps=2, num_pairs=2, lr=1.0, momentum=0.9, online=True)
@@ -35,7 +36,15 @@ def run(folder: Path, method: Method, stop_after: int = 1000, limit: int | None 
         if len(groups) == stop_after:
             raise Stopped
 
-    evaluate(small_model(), small_benchmark(), [Source(), method], folder=folder, group=2, watch=watch, limit=limit)
+    evaluate(
+        small_model(),
+        small_benchmark(),
+        [Source(), method],
+        folder=folder,
+        group=2,
+        watch=watch,
+        images_per_corruption=limit,
+    )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name} {method.protocol}")
@@ -64,7 +73,7 @@ def test_stopped_and_resumed_gives_the_same_rows(method: Method, tmp_path: Path)
 
 def test_store_says_what_was_kept(tmp_path: Path) -> None:
     for method in (Tent(), Tent(online=True), Tent(batch_size=3), Ttaps(steps=1, num_pairs=2, keep_momentum=True)):
-        evaluate(small_model(), small_benchmark(), [method], folder=tmp_path, limit=3)
+        evaluate(small_model(), small_benchmark(), [method], folder=tmp_path, images_per_corruption=3)
     with Store(tmp_path, write=False) as store:
         experiments = list(store.experiments().values())
     assert [experiment.protocol for experiment in experiments] == [
@@ -73,7 +82,12 @@ def test_store_says_what_was_kept(tmp_path: Path) -> None:
         "batches of 3",
         "momentum leak",
     ]
-    assert experiments[0].settings == experiments[1].settings  # told apart by the protocol alone
+    assert [experiment.spec for experiment in experiments] == [
+        "tent",
+        "tent[online=true]",
+        "tent[batch_size=3]",
+        "ttaps[steps=1,num_pairs=2,keep_momentum=true]",
+    ]
 
 
 @pytest.mark.parametrize("method", [ONLINE, BATCHES], ids=lambda method: method.name)

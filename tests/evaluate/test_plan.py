@@ -47,17 +47,17 @@ def test_every_prefix_has_the_corruptions_in_balance() -> None:
 
 
 def test_a_limit_takes_the_first_and_the_same_pictures_of_every_corruption() -> None:
-    first = list(Plan(labels(), CORRUPTIONS, (5,), limit=7))
+    first = list(Plan(labels(), CORRUPTIONS, (5,), images_per_corruption=7))
     assert first == list(Plan(labels(), CORRUPTIONS, (5,)))[:21]
-    assert len(first) == len(Plan(labels(), CORRUPTIONS, (5,), limit=7)) == 21
+    assert len(first) == len(Plan(labels(), CORRUPTIONS, (5,), images_per_corruption=7)) == 21
     pictures = {name: [item.image for item in first if item.corruption == name] for name in CORRUPTIONS}
     assert pictures["fog"] == pictures["snow"] == pictures["frost"]
-    assert len(Plan(labels(), CORRUPTIONS, (5,), limit=1000)) == 600
+    assert len(Plan(labels(), CORRUPTIONS, (5,), images_per_corruption=1000)) == 600
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 7, 40])
 def test_shards_share_the_work_evenly_and_fairly(count: int) -> None:
-    whole = list(Plan(labels(), CORRUPTIONS, (5,), limit=40))
+    whole = list(Plan(labels(), CORRUPTIONS, (5,), images_per_corruption=40))
     shards = [list(Plan(labels(), CORRUPTIONS, (5,), 40, Shard(index, count))) for index in range(count)]
     assert sorted(item for shard in shards for item in shard) == sorted(whole)
     assert max(map(len, shards)) - min(map(len, shards)) <= 1 + len(CORRUPTIONS) // 2
@@ -80,5 +80,7 @@ def test_shards_as_people_and_torchrun_write_them(monkeypatch: pytest.MonkeyPatc
 
 def test_a_limit_of_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="not 0"):
-        Plan(labels(), CORRUPTIONS, (5,), limit=0)
-    assert next(iter(Plan(labels(), ("fog",), (5,), limit=1))) == Item("fog", 5, int(stratified_order(labels())[0]))
+        Plan(labels(), CORRUPTIONS, (5,), images_per_corruption=0)
+    assert next(iter(Plan(labels(), ("fog",), (5,), images_per_corruption=1))) == Item(
+        "fog", 5, int(stratified_order(labels())[0])
+    )

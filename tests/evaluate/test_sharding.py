@@ -10,7 +10,8 @@ import torch
 from helpers.small_evaluation import CLASSES, results, small_benchmark
 from ttaps.adaptation import METHODS
 from ttaps.adaptation.spec import parse_method
-from ttaps.evaluate import Shard, evaluate
+from ttaps.evaluate.plan import Shard
+from ttaps.evaluate.run import evaluate
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import Model, fingerprint
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import csv
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, replace
+from math import isnan, nan
 from pathlib import Path
 from threading import Barrier, Timer
 
 import pytest
 
-from ttaps.cli import main
 from ttaps.errors import TtapsError
-from ttaps.evaluate import Experiment, Row, Store, export_csv, merge
-from ttaps.evaluate.store import FILE
+from ttaps.evaluate.store import FILE, Experiment, Row, Store, merge
 
-FIRST = Experiment("net", "f00", "cifar10-c", "d1", "ttaps", '{"lr":0.1}', 0)
+FIRST = Experiment("net", "f00", "cifar10-c", "d1", "ttaps[lr=0.1]", '{"lr":0.1}', 0)
 
 
 def row(image: int = 0, corruption: str = "fog", label: int = 1, last: int = 1) -> Row:
-    return Row(corruption, 5, image, label, (0, last), (0.5, 0.75), (0.25, 0.125), 0.5)
+    return Row(corruption, 5, image, label, (0, last), (0.5, 0.75), (0.25, 0.125), 0.5, f"cat/{image}.png")
 
 
 def test_rows_come_back_as_they_went_in(tmp_path: Path) -> None:
@@ -43,7 +41,7 @@ def test_a_row_is_stored_once_and_the_first_one_stays(tmp_path: Path) -> None:
         assert list(store.rows(number)) == [row(last=1), row(7)]
 
 
-@pytest.mark.parametrize("change", ["model", "fingerprint", "data", "digest", "method", "settings", "protocol", "seed"])
+@pytest.mark.parametrize("change", ["model", "fingerprint", "data", "digest", "spec", "settings", "protocol", "seed"])
 def test_any_change_is_another_experiment(tmp_path: Path, change: str) -> None:
     other = Experiment(**{**asdict(FIRST), change: 1 if change == "seed" else "other"})
     with Store(tmp_path) as store:
@@ -51,6 +49,25 @@ def test_any_change_is_another_experiment(tmp_path: Path, change: str) -> None:
         store.add(one, [row()])
         assert list(store.rows(two)) == []
         assert store.experiments() == {one: FIRST, two: other}
+
+
+def test_the_same_settings_written_another_way_are_the_same_experiment(tmp_path: Path) -> None:
+    """A preset that changed since gives the same settings another spec."""
+    with Store(tmp_path) as store:
+        number = store.experiment(FIRST)
+        assert store.experiment(replace(FIRST, spec="ttaps:old")) == number
+        store.rename(number, "ttaps:new")
+        assert store.experiments()[number] == replace(FIRST, spec="ttaps:new")
+
+
+def test_a_network_that_was_destroyed_has_no_confidence(tmp_path: Path) -> None:
+    nothing = replace(row(), predictions=(0, -1), confidence=(0.5, nan), label_probability=(0.25, nan))
+    with Store(tmp_path) as store:
+        store.add(store.experiment(FIRST), [nothing])
+        (found,) = store.rows(1)
+        assert list(store.select("SELECT after, confidence_before, confidence_after FROM results")) == [(-1, 0.5, None)]
+    assert found.predictions == (0, -1)
+    assert [isnan(part) for part in (*found.confidence, *found.label_probability)] == [False, True, False, True]
 
 
 def test_a_new_store_waits_for_whoever_is_making_it(tmp_path: Path) -> None:
@@ -115,51 +132,11 @@ def test_what_is_known_about_a_model_is_kept_and_merged(tmp_path: Path) -> None:
         assert old.models() == {}
     with Store(tmp_path / "a") as a:
         a.describe_model("f00", {"objective": "jt"})
-        a.describe_model("f00", {"objective": "jt+ent", "model": {"num_prototypes": 300}})
+        a.describe_model("f00", {"objective": "jt+ent", "model": {"num_prototypes": 300}}, ("cat", "dog"))
     merge([tmp_path / "a", tmp_path / "old"], tmp_path / "c")
     with Store(tmp_path / "c", write=False) as c:
         assert c.models() == {"f00": {"objective": "jt+ent", "model": {"num_prototypes": 300}}}
-
-
-def test_the_table_for_other_programs(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        number = store.experiment(FIRST)
-        store.add(number, [row(0), row(1), row(2), row(3, last=2), row(0, "snow")])
-        export_csv(store, tmp_path / "table.csv")
-    with (tmp_path / "table.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    assert [(line["corruption"], line["step"], line["n"], line["accuracy"], line["error"]) for line in lines] == [
-        ("fog", "0", "4", "0.0", "100.0"),
-        ("fog", "1", "4", "75.0", "25.0"),
-        ("snow", "0", "1", "0.0", "100.0"),
-        ("snow", "1", "1", "100.0", "0.0"),
-    ]
-    assert (lines[0]["settings"], lines[0]["fingerprint"], lines[0]["severity"]) == ('{"lr":0.1}', "f00", "5")
-
-
-def test_every_image_for_other_programs(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        store.add(store.experiment(FIRST), [row(7, last=2), row(3, "snow")])
-    assert main(["results", "export", "--images", str(tmp_path), str(tmp_path / "images.csv")]) == 0
-    with (tmp_path / "images.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    names = (
-        "method",
-        "corruption",
-        "severity",
-        "image",
-        "step",
-        "label",
-        "prediction",
-        "confidence",
-        "label_probability",
-    )
-    assert [tuple(line[name] for name in names) for line in lines] == [
-        ("ttaps", "fog", "5", "7", "0", "1", "0", "0.5", "0.25"),
-        ("ttaps", "fog", "5", "7", "1", "1", "2", "0.75", "0.125"),
-        ("ttaps", "snow", "5", "3", "0", "1", "0", "0.5", "0.25"),
-        ("ttaps", "snow", "5", "3", "1", "1", "1", "0.75", "0.125"),
-    ]
+        assert c.classes() == {"f00": ("cat", "dog")}
 
 
 def test_results_can_be_read_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +172,10 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path, write: bool) -> 
 
 def test_another_format_is_named(tmp_path: Path) -> None:
     Store(tmp_path).close()
-    _sql(tmp_path / FILE, "PRAGMA user_version = 99")
-    with pytest.raises(TtapsError, match="format 99"):
-        Store(tmp_path)
+    for version in (1, 99):
+        _sql(tmp_path / FILE, f"PRAGMA user_version = {version}")
+        with pytest.raises(TtapsError, match=f"format {version}, this version of ttaps writes format 2"):
+            Store(tmp_path)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 
 from ttaps.adaptation import Source, Ttaps
 from ttaps.errors import TtapsError
-from ttaps.evaluate import Benchmark, Item, Row, Store, evaluate
+from ttaps.evaluate.benchmark import Benchmark
+from ttaps.evaluate.plan import Item
+from ttaps.evaluate.run import evaluate
+from ttaps.evaluate.store import Row, Store
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import Model, fingerprint
 

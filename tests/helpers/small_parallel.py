@@ -22,17 +22,18 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from helpers.small_training import STARTS, Slow
+from helpers.small_training import STARTS, slow
 from ttaps.cli import main
 from ttaps.data import read_npz
 from ttaps.distributed import Ranks, init_distributed
-from ttaps.evaluate import Item, Row
+from ttaps.evaluate.plan import Item
 from ttaps.evaluate.run import ExperimentRun
+from ttaps.evaluate.store import Row
 from ttaps.losses import sinkhorn_codes
-from ttaps.training import loop
-from ttaps.training.config import LossConfig, OptimizerConfig, TrainConfig
-from ttaps.training.loop import Run
-from ttaps.training.split import Split
+from ttaps.training.config import OptimizerConfig, ScheduleConfig, TrainConfig
+from ttaps.training.data import Split
+from ttaps.training.run import Run
+from ttaps.training.trainer import Trainer
 
 PATHS = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 """Where the processes of a job find these helpers."""
@@ -45,13 +46,13 @@ CASES: tuple[Case, ...] = (*get_args(Objective), "muon")
 SHARED = TrainConfig(
     epochs=3,
     batch_size=15,  # not even: one process has seven rows, the other eight
-    resolutions=(8,),
+    init_prototypes_from_data=True,
     ema_decay=0.9,
     checkpoint_minutes=0.002,
     validate_every=1,
     model=STARTS,
-    optimizer=OptimizerConfig(lr=0.1, warmup_epochs=0.5, lr_schedule="linear"),
-    loss=LossConfig(joint_start_epoch=0.5, init_prototypes_from_data=True),
+    optimizer=OptimizerConfig(lr=0.1),
+    schedule=ScheduleConfig(warmup_epochs=0.5, lr_schedule="linear", joint_start_epoch=0.5, resolutions=(8,)),
 )
 """24 steps: cross-entropy alone for four, then the objective's own loss."""
 
@@ -69,7 +70,7 @@ def shared_config(case: Case) -> TrainConfig:
 def twenty_steps(case: Case, pictures: Path, ranks: Ranks) -> dict[str, Tensor]:
     """Return codes, parts of the loss, gradients and weights of a run's first 20 steps (MT3: 4), in double precision."""
     torch.set_default_dtype(torch.float64)
-    run = Run(shared_config(case), Path("unused"), Split.of(read_npz(pictures)), ranks=ranks)
+    run = Trainer(shared_config(case), Split.of(read_npz(pictures)), ranks=ranks)
     found: dict[str, Tensor] = {}
     steps = 4 if case == "mt3" else STEPS  # a step through a step takes its time
     for step in range(steps):
@@ -115,8 +116,7 @@ def write_steps(folder: Path, pictures: Path) -> None:
 
 def train_slowly(options: list[str]) -> int:
     """Train with time to be killed in."""
-    Slow.pause = 0.1
-    with patch.object(loop, "Run", Slow):
+    with patch.object(Trainer, "step", slow(0.1)):
         return main(["train", *options])
 
 

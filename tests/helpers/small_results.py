@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ttaps.adaptation.spec import parse_method
-from ttaps.evaluate import Experiment, Row, Store
-from ttaps.evaluate.settings import IN_PROTOCOL
+from ttaps.adaptation.spec import method_spec, parse_method
+from ttaps.evaluate.store import Experiment, Row, Store
 from ttaps.report.outcomes import read_runs
 from ttaps.report.tables import Metric, Table, make_tables
 
@@ -21,13 +20,6 @@ FOG_SNOW: Traces = {
     "fog": ["ww", "wr", "wr", "wr", "rw", "rr", "rr", "rr", "ww", "ww"],
     "snow": ["rr", "rr", "rr", "rr", "rr", "wr", "wr", "ww", "ww", "ww"],
 }
-
-
-def settings_of(method: str, **changed: Any) -> str:
-    """Return a method's settings as they are stored: what the protocol states is left out."""
-    made: Any = parse_method(method, changed)
-    stated = {name: value for name, value in dataclasses.asdict(made).items() if name not in IN_PROTOCOL}
-    return json.dumps(stated, sort_keys=True, separators=(",", ":"))
 
 
 def fill(
@@ -44,17 +36,20 @@ def fill(
     digest: str = "d1",
     severity: int = 5,
     confidence: float = 0.5,
-    protocol: str = "episodic",
+    protocol: str | None = None,
     **changed: Any,
 ) -> None:
     """Add an experiment; its model's fingerprint is made of what the model is."""
     fingerprint = f"{model}-{objective}-{prototypes}-{training_seed}"
-    name, settings = method.partition(":")[0], settings_of(method, **changed)
+    made = parse_method(method, changed)
+    settings = json.dumps(dataclasses.asdict(made), sort_keys=True, separators=(",", ":"))
+    kept = made.protocol if protocol is None else protocol
+    experiment = Experiment(model, fingerprint, data, digest, method_spec(made), settings, seed, kept)
     with Store(folder) as store:
         if objective:
             facts = {"objective": objective, "seed": training_seed, "model": {"num_prototypes": prototypes}}
             store.describe_model(fingerprint, facts)
-        number = store.experiment(Experiment(model, fingerprint, data, digest, name, settings, seed, protocol))
+        number = store.experiment(experiment)
         for corruption, words in traces.items():
             rows = [_row(corruption, severity, image, word, confidence) for image, word in enumerate(words)]
             store.add(number, rows)

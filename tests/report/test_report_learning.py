@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ttaps.report.learning import Learning, learning_figure, read_learning, since_parting, sizes, smoothed
 
 from helpers.small_training import SHORT, TINY
 from ttaps.cli import main
@@ -14,9 +15,8 @@ from ttaps.config import to_toml
 from ttaps.errors import TtapsError
 from ttaps.model import Network
 from ttaps.model.checkpoint import load_model, save_model
-from ttaps.report.learning import Learning, learning_figure, read_learning, since_parting, sizes, smoothed
 from ttaps.training.config import TrainConfig
-from ttaps.training.state import METRICS, log_metrics
+from ttaps.training.run_dir import METRICS, log_metrics
 
 
 def recorded(folder: Path, *rows: dict[str, float | int], config: TrainConfig = SHORT) -> Path:

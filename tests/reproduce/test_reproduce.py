@@ -11,9 +11,7 @@ import pytest
 from helpers.small_model import write_picture
 from helpers.small_training import SHORT
 from ttaps.cli import main
-from ttaps.cli.options import find_preset
 from ttaps.cli.reproduce import measured, spell
-from ttaps.config import from_dict, read_toml
 from ttaps.data import ImageSet
 from ttaps.distributed import Ranks
 from ttaps.errors import UsageError
@@ -23,16 +21,16 @@ from ttaps.progress import Bar
 from ttaps.reproduce import estimate, work
 from ttaps.reproduce.grid import Grid, Job, read_grid
 from ttaps.reproduce.sets import open_sets
-from ttaps.training.config import TrainConfig
-from ttaps.training.loop import Run
-from ttaps.training.split import Split
+from ttaps.training.data import Split
+from ttaps.training.presets import find_preset, read_preset, train_config
+from ttaps.training.trainer import Trainer
 
 PRESETS = ("paper-cifar10", "paper-cifar100", "small", "smoke")
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_do_all_of_one_seed_before_the_next(name: str) -> None:
-    path = find_preset(f"reproduce/{name}")
+    path = find_preset(name, grids=True)
     grid, jobs = read_grid(path, find_preset)
     assert f"#   ttaps reproduce {name}" in path.read_text()
     kinds = sum(len(column.prototypes) or 1 for column in grid.columns)
@@ -43,12 +41,13 @@ def test_presets_do_all_of_one_seed_before_the_next(name: str) -> None:
 
 @pytest.mark.parametrize("data", ["cifar10", "cifar100"])
 def test_the_papers_grid_trains_the_papers_presets(data: str) -> None:
-    grid, jobs = read_grid(find_preset(f"reproduce/paper-{data}"), find_preset)
+    grid, jobs = read_grid(find_preset(f"paper-{data}", grids=True), find_preset)
     assert (grid.data, grid.seeds, grid.limit, grid.corruptions) == (f"{data}-c", (0, 1, 2), None, ())
     for job in jobs:
         if job.train.objective not in ("baseline", "jt", "jt+ent"):
             continue
-        preset = from_dict(TrainConfig, read_toml(find_preset(f"paper/{job.train.objective}-{data}")), where="preset")
+        values = read_preset(find_preset(f"paper/{job.train.objective}"))
+        preset = train_config(values | {"data": data}, where="preset")
         model = replace(preset.model, num_prototypes=job.train.model.num_prototypes)
         assert job.train == replace(preset, seed=job.train.seed, model=model)
     sizes = {job.train.model.num_prototypes for job in jobs if job.train.objective == "jt+ent"}
@@ -56,7 +55,7 @@ def test_the_papers_grid_trains_the_papers_presets(data: str) -> None:
 
 
 def test_the_small_grid_has_sixteen_filters() -> None:
-    _, jobs = read_grid(find_preset("reproduce/small"), find_preset)
+    _, jobs = read_grid(find_preset("small", grids=True), find_preset)
     assert {job.train.model.width for job in jobs} == {16}
     assert Counter(job.train.objective for job in jobs) == {"baseline": 2, "jt": 2, "jt+ent": 6}
 
@@ -143,7 +142,7 @@ def test_smoke_stopped_and_started_again(
     monkeypatch.setattr(estimate, "seconds_per_image", lambda config, method, pictures: 60.0)
     assert main([*command, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-3].split() == ["sum", "0", "0.0", "seconds", "0", "0.0", "seconds"]
-    grid, jobs = read_grid(find_preset("reproduce/smoke"), find_preset)
+    grid, jobs = read_grid(find_preset("smoke", grids=True), find_preset)
     other = [replace(job, methods=("augment",)) for job in jobs]
     (sets, *_) = open_sets(grid, jobs, None)
     assert estimate.rows_made(tmp_path, jobs[0], sets.evaluated, grid.plan(sets.evaluated)) == 6 * len(jobs[0].methods)
@@ -161,8 +160,8 @@ def small_grid(folder: Path, data: str, classes: tuple[str, str] = ("cat", "dog"
         write_picture(folder / name, 8, 8)
     path = folder.with_suffix(".toml")
     path.write_text(
-        f'data = "{data}"\ntrain = {{data = "{folder}", objective = "baseline", epochs = 1, batch = 4, sizes = [8], '
-        'model = {image_size = 8, classes = 2, width = 4, groups = 4}}\n[[columns]]\nconfig = "smoke"\n'
+        f'data = "{data}"\ntrain = {{data = "{folder}", objective = "baseline", epochs = 1, batch_size = 4, schedule.resolutions = [8], '
+        'model = {image_size = 8, num_classes = 2, width = 4, num_groups = 4}}\n[[columns]]\nconfig = "smoke"\n'
     )
     return read_grid(path, find_preset)
 
@@ -211,12 +210,12 @@ def test_every_kind_of_step_is_timed_once_and_counted(textures: ImageSet, monkey
     """Two resolutions, with the joint loss and before it: the sum over steps of what a step of their kind takes."""
     timed: list[int] = []
 
-    def seconds(run: Run, step: int) -> float:
+    def seconds(run: Trainer, step: int) -> float:
         timed.append(step)
         return run.schedule.size(step) + 100.0 * (run.schedule.joint_weight(step) > 0)
 
     monkeypatch.setattr(estimate, "_fastest", seconds)
-    run = Run(SHORT, Path("unused"), Split.of(textures))
+    run = Trainer(SHORT, Split.of(textures))
     expected = sum(seconds(run, step) for step in range(run.schedule.steps))
     timed.clear()
     assert estimate.training_seconds(SHORT, Split.of(textures), "cpu") == expected

@@ -25,10 +25,10 @@ from ttaps.config import to_toml
 from ttaps.data import ImageSet
 from ttaps.distributed import Ranks
 from ttaps.errors import UsageError
-from ttaps.training.config import LossConfig
-from ttaps.training.loop import Run
-from ttaps.training.split import Split
-from ttaps.training.state import load_state
+from ttaps.training.config import ScheduleConfig
+from ttaps.training.data import Split
+from ttaps.training.run_dir import load_state
+from ttaps.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +91,9 @@ def test_a_killed_process_ends_the_job_and_the_same_command_goes_on(preset: Path
     said = finish(processes, 1, -9)[0]
     assert time.monotonic() - killed < 10
     assert "ttaps train: Another process of this job has ended" in said
-    assert "Start the same command again: it goes on from what was saved last." in said
+    assert "Start the same command again: it resumes from what was saved last." in said
     assert "Traceback" not in said
-    assert "Going on with" in finish(start(command))[0]
+    assert "Resuming" in finish(start(command))[0]
     for name in ("model.safetensors", "metrics.jsonl"):
         assert (tmp_path / "run" / name).read_bytes() == (twice / "run" / name).read_bytes(), name
 
@@ -114,7 +114,7 @@ def test_torchrun_evaluates_to_the_rows_of_one_process_though_one_was_killed(tmp
         said = job.communicate(timeout=60)[1]
     assert job.returncode == 1
     assert (
-        "ttaps evaluate: Told to stop, as torchrun does when another process of the job has ended.\nStart the same"
+        "ttaps evaluate: Terminated, as torchrun does when another process of the job has ended.\nStart the same"
         in said
     )
     assert stored(tmp_path / "two") < stored(tmp_path / "one")
@@ -128,7 +128,9 @@ def test_messages_of_a_step(textures: ImageSet, monkeypatch: pytest.MonkeyPatch)
     sent: list[int] = []
     monkeypatch.setattr(distributed, "all_reduce", lambda tensor: sent.append(tensor.nbytes))
     monkeypatch.setattr(distributed, "all_gather", lambda everybody, tensor: sent.append(tensor.nbytes))
-    run = Run(replace(SHARED, loss=LossConfig()), Path("unused"), Split.of(textures), ranks=Ranks(0, 2))
+    at_once = ScheduleConfig(resolutions=(8,))
+    config = replace(SHARED, schedule=at_once, init_prototypes_from_data=False)
+    run = Trainer(config, Split.of(textures), ranks=Ranks(0, 2))
     run.step(0)
     weights = sum(weight.numel() for weight in run.network.parameters())
     assert sent == [4 * 30] * 6 + [4 * weights, 8 * 5, 8 * 15]
@@ -145,9 +147,9 @@ def test_shares_of_a_batch() -> None:
         Ranks(0, 2).rows(8, task=8)
 
 
-def test_batch_norm_is_refused(textures: ImageSet, tmp_path: Path) -> None:
+def test_batch_norm_is_refused(textures: ImageSet) -> None:
     with pytest.raises(UsageError, match=r"model.norm = batch needs the whole batch in one process"):
-        Run(SHORT, tmp_path, Split.of(textures), ranks=Ranks(0, 2))
+        Trainer(SHORT, Split.of(textures), ranks=Ranks(0, 2))
 
 
 def test_a_shard_under_torchrun_is_refused(

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from helpers.small_training import SHORT
-from ttaps.cli.options import PRESETS
-from ttaps.config import read_toml
 from ttaps.data import ImageSet
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.model.checkpoint import load_model
 from ttaps.model.registry import known_models
-from ttaps.training.branch import branch
 from ttaps.training.config import TrainConfig
-from ttaps.training.loop import Run, initial_network
-from ttaps.training.split import Split
-from ttaps.training.start import facts
+from ttaps.training.data import Split
+from ttaps.training.fork import fork
+from ttaps.training.init_from import describe_init
+from ttaps.training.presets import preset_names, read_preset
+from ttaps.training.run import Run
+from ttaps.training.trainer import Trainer, initial_network
 
 
 @pytest.fixture
@@ -30,37 +30,37 @@ def trained(textures: ImageSet, tmp_path: Path) -> Path:
     return tmp_path / "trained"
 
 
-def begun(config: TrainConfig, textures: ImageSet, folder: Path) -> dict[str, torch.Tensor]:
-    return Run(config, folder, Split.of(textures)).network.state_dict()
+def begun(config: TrainConfig, textures: ImageSet) -> dict[str, torch.Tensor]:
+    return Trainer(config, Split.of(textures)).network.state_dict()
 
 
-def test_it_begins_where_the_model_is(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+def test_it_begins_where_the_model_is(trained: Path, textures: ImageSet) -> None:
     ours, theirs = (
-        begun(replace(SHORT, init_from=str(trained)), textures, tmp_path / "next"),
+        begun(replace(SHORT, init_from=str(trained)), textures),
         load_model(trained).network.state_dict(),
     )
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_what_is_other_in_number_is_drawn(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+def test_what_is_other_in_number_is_drawn(trained: Path, textures: ImageSet) -> None:
     other = replace(SHORT.model, num_prototypes=20, heads=("rotation",))
     config = replace(SHORT, init_from=str(trained), model=other)
-    ours, theirs = begun(config, textures, tmp_path / "next"), load_model(trained).network.state_dict()
+    ours, theirs = begun(config, textures), load_model(trained).network.state_dict()
     drawn = initial_network(config).state_dict()
     for name, weight in ours.items():
         fresh = name == "prototypes" or name.startswith("heads.")
         assert torch.equal(weight, (drawn if fresh else theirs)[name]), name
 
 
-def test_another_network_is_refused(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+def test_another_network_is_refused(trained: Path, textures: ImageSet) -> None:
     wide = replace(SHORT, init_from=str(trained), model=replace(SHORT.model, width=8))
     with pytest.raises(
         UsageError, match=r"init_from: \'backbone.stem.0.weight' has shape \(8, 3, 3, 3\) here and shape \(4,"
     ):
-        begun(wide, textures, tmp_path / "next")
+        begun(wide, textures)
     with pytest.raises(CheckpointError, match="no model 'cifar11'"):
-        begun(replace(SHORT, init_from="cifar11"), textures, tmp_path / "next")
+        begun(replace(SHORT, init_from="cifar11"), textures)
 
 
 def test_the_card_says_where_it_began_and_what_that_took(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_the_card_says_where_it_began_and_what_that_took(trained: Path, textures
     assert load_model(second).info["init_from"]["fingerprint"] == first.fingerprint
     assert f"started from the weights of `{trained}` ({first.fingerprint})" in load_model(second).card
     before = replace(first, info={"hours": 1.5, "init_from": {"hours": 2.25}})
-    assert facts("mine", before) == {"model": "mine", "fingerprint": first.fingerprint, "hours": 3.75}
+    assert describe_init("mine", before) == {"model": "mine", "fingerprint": first.fingerprint, "hours": 3.75}
 
 
 def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
@@ -80,13 +80,14 @@ def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: Imag
     for run in runs.values():
         run.train()
     first, last, mean = (
-        network.state_dict() for network in (load_model(trained).network, runs[0.0].result(), runs[0.25].result())
+        network.state_dict()
+        for network in (load_model(trained).network, runs[0.0].trainer.result(), runs[0.25].trainer.result())
     )
     assert first["prototypes"].shape == last["prototypes"].shape
     for name, found in mean.items():
         mixed = found.is_floating_point() and name != "prototypes"
         torch.testing.assert_close(found, 0.25 * first[name] + 0.75 * last[name] if mixed else last[name])
-    for one, other in zip(runs[0.0].network.parameters(), runs[0.25].network.parameters(), strict=True):
+    for one, other in zip(*(run.trainer.network.parameters() for run in runs.values()), strict=True):
         assert torch.equal(one, other)
     with pytest.raises(UsageError, match="set --init-from"):
         replace(SHORT, wise_ft=0.5)
@@ -98,7 +99,7 @@ def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: 
     killed = Run(config, tmp_path / "killed", split)
     (tmp_path / "killed").mkdir()
     for step in range(5):
-        killed.step(step)
+        killed.trainer.step(step)
     killed.save(5)
     Run(config, tmp_path / "killed", split).train()
     whole, again = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
@@ -110,8 +111,8 @@ def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: 
         Run(config, tmp_path / "killed", split).train()
 
 
-def test_what_the_model_had_trained_is_not_started_anew(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
-    run = Run(replace(SHORT, init_from=str(trained)), tmp_path / "next", Split.of(textures))
+def test_what_the_model_had_trained_is_not_started_anew(trained: Path, textures: ImageSet) -> None:
+    run = Trainer(replace(SHORT, init_from=str(trained)), Split.of(textures))
     before = run.network.prototypes.detach().clone()
     run.begin_joint(8, run.start)  # at the first step
     assert torch.equal(run.network.prototypes, before)
@@ -119,31 +120,31 @@ def test_what_the_model_had_trained_is_not_started_anew(trained: Path, textures:
     assert not torch.equal(run.network.prototypes, before)
 
 
-def test_a_classifier_for_other_classes_is_drawn(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+def test_a_classifier_for_other_classes_is_drawn(trained: Path, textures: ImageSet) -> None:
     others = Split.of(replace(textures, classes=tuple(f"other {name}" for name in textures.classes)))
     config = replace(SHORT, init_from=str(trained))
-    ours, drawn = Run(config, tmp_path / "next", others).network, initial_network(config)
+    ours, drawn = Trainer(config, others).network, initial_network(config)
     theirs = load_model(trained).network
     assert torch.equal(ours.classifier.weight, drawn.classifier.weight)
     assert torch.equal(ours.get_parameter("projector.0.weight"), theirs.get_parameter("projector.0.weight"))
     with pytest.raises(UsageError, match="trained for other classes"):
-        Run(replace(config, wise_ft=0.5), tmp_path / "next", others)
+        Trainer(replace(config, wise_ft=0.5), others)
 
 
 def test_presets_start_from_models_that_are_there() -> None:
-    starts = [read_toml(path).get("init_from") for path in PRESETS[1].rglob("*.toml")]
+    starts = [read_preset(path).get("init_from") for path in preset_names().values()]
     assert set(filter(None, starts)) <= set(known_models())
     assert any(starts)
 
 
-def test_a_branch_has_the_heads_of_the_model_too(textures: ImageSet, tmp_path: Path) -> None:
-    """A run with a head, alone, starts with the model's; one that is branched off a run without heads must as well."""
+def test_a_fork_has_the_heads_of_the_model_too(textures: ImageSet, tmp_path: Path) -> None:
+    """A run with a head, alone, starts with the model's; a fork of a run without heads must as well."""
     split, headed = Split.of(textures), replace(SHORT.model, heads=("rotation",))
     Run(replace(SHORT, objective="ttt", model=headed, epochs=2), tmp_path / "trained", split).train()
     trunk = replace(SHORT, init_from=str(tmp_path / "trained"), epochs=2)
     other = replace(trunk, objective="ttt", model=headed)
     Run(trunk, tmp_path / "trunk", split).train()
-    branch(tmp_path / "trunk", other, tmp_path / "branched", split)
+    fork(tmp_path / "trunk", other, tmp_path / "branched", split)
     for name in ("branched", "alone"):
         Run(other, tmp_path / name, split).train()
     branched, alone = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("branched", "alone"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,8 @@ from ttaps.data.sample import SAMPLE_CORRUPTIONS, read_sample, read_sample_train
 from ttaps.model import Network, SplitNetwork
 from ttaps.rng import generator
 from ttaps.training.config import TrainConfig
-from ttaps.training.loop import Run
-from ttaps.training.split import Split
+from ttaps.training.data import Split
+from ttaps.training.trainer import Trainer
 
 FAST = Ttaps(**PRESETS["ttaps"]["fast"])
 PRODUCTS = (512, 1024, 2048)  # sizes of matrix products; which runs at the highest rate depends on the machine
@@ -112,10 +111,10 @@ def sample_images(count: int) -> Tensor:
     return torch.from_numpy(np.stack([sets[place % len(sets)][place % len(sets[0])] for place in range(count)]))
 
 
-def make_trainer(network: Network) -> Run:
+def make_trainer(network: Network) -> Trainer:
     """Return a trainer of JT+ENT with the paper's settings."""
     config = TrainConfig(batch_size=TRAIN_BATCH, model=network.config)
-    return Run(config, Path("unused"), Split.of(read_sample_train()))
+    return Trainer(config, Split.of(read_sample_train()))
 
 
 def _multiply(size: int) -> Callable[[], object]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
+import pandas as pd
 import tyro
 
 from ttaps.adaptation import EPISODIC, ensure_supported
@@ -23,38 +23,30 @@ from ttaps.cli.options import (
     parse,
     pick_device,
     print_json,
-    table,
     use_threads,
 )
+from ttaps.cli.tables import accuracy_records, accuracy_text
 from ttaps.data.sets import NAMES
 from ttaps.distributed import init_distributed
 from ttaps.errors import UsageError
-from ttaps.evaluate import (
-    Experiment,
-    Plan,
-    Shard,
-    Store,
-    Summary,
-    evaluate,
-    open_benchmark,
-    over_seeds,
-    summarize,
-    to_json,
-)
-from ttaps.evaluate.coverage import stored
+from ttaps.evaluate.benchmark import open_benchmark
+from ttaps.evaluate.frame import IDENTITY, read_rows
+from ttaps.evaluate.plan import Plan, Shard
 from ttaps.evaluate.projections import write_projections
-from ttaps.evaluate.settings import changed_settings
-from ttaps.evaluate.summary import Accuracy
-from ttaps.evaluate.timing import Spent
+from ttaps.evaluate.run import evaluate
+from ttaps.evaluate.statistics import AVERAGE, accuracy_table, mean_std
+from ttaps.evaluate.store import Store
+from ttaps.evaluate.timing import Timing
 from ttaps.progress import log_info
-from ttaps.report.grids import change_words
 
 
 @dataclass(frozen=True)
 class Evaluate(DeviceOptions, DataRootOption, JsonOption):
-    """Measure accuracy before and after adaptation. Killed at any moment, the same command goes on where it was.
+    """Measure accuracy before and after adaptation. Killed at any moment, the same command resumes.
 
-    torchrun --nproc-per-node N -m ttaps evaluate ... shares the images out over N processes, with the same rows as one.
+    Example: ttaps evaluate cifar10 --methods "source,ttaps:tuned[lr=1]" --limit 20
+
+    torchrun --nproc-per-node N -m ttaps evaluate ... shares the images among N processes, with the same rows as one.
     """
 
     model: ModelName
@@ -62,17 +54,17 @@ class Evaluate(DeviceOptions, DataRootOption, JsonOption):
     data: str = "sample"
     """sample (in the package), cifar10, cifar100, these with -c (corrupted) or -val-c, a folder of class folders, or an .npz file."""
     methods: str = "source,ttaps"
-    """Methods, with commas between (see ttaps methods); ttaps:fast has the settings called fast, ttaps[lr=1,steps=5] these."""
+    """Comma-separated methods (see ttaps methods); ttaps:fast is the preset fast, ttaps[lr=1,steps=5] has these settings."""
     severity: str = ""
-    """Severities 1 to 5 of a corrupted set, with commas between, or all; 5 if empty."""
+    """Comma-separated severities 1 to 5 of a corrupted set, or all; 5 if empty."""
     corruptions: str = ""
-    """Only these, with commas between; all of the paper's if empty."""
-    limit: int | None = None
-    """Images per corruption; all if not given. They are shuffled with classes in turn, the same ones each time."""
+    """Comma-separated corruptions; all of the paper's if empty."""
+    images_per_corruption: Annotated[int | None, tyro.conf.arg(aliases=["--limit"])] = None
+    """Images under each corruption, all if not given: a stratified sample, the same one each time."""
     seeds: str = "0"
-    """Seeds of the views, with commas between."""
+    """Comma-separated seeds of the views."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """A setting of a method, like ttaps.lr=0.3 or ttaps.views.flip=0; may be given several times."""
+    """A setting of a method, like ttaps.lr=0.3 or ttaps.views.flip_p=0; may be given several times."""
     out: Path | None = None
     """Folder of the results; results/MODEL-DATA if not given."""
     shard: str | None = None
@@ -88,13 +80,13 @@ def run(arguments: list[str]) -> None:
     seeds = numbers(options.seeds, "--seeds")
     shard = Shard.parse(options.shard) if options.shard else Shard.of_rank()
     if options.shard and Shard.of_rank().count > 1:
-        raise UsageError("torchrun's processes share the images out among themselves: leave --shard out.")
+        raise UsageError("torchrun's processes share the images among themselves: leave --shard out.")
     if options.projections < 0:
         raise UsageError(f"--projections must be at least 0, not {options.projections}.")
     use_threads(options.threads)
     device = pick_device(options.device)
     model = load(options.model)
-    for method in methods:  # before a folder of pictures is read through
+    for method in methods:  # before a folder of images is read through
         ensure_supported(method, model.network, model.objective)
     data = open_benchmark(
         options.data,
@@ -104,123 +96,95 @@ def run(arguments: list[str]) -> None:
         size=model.network.config.image_size,
     )
     if options.data not in NAMES and Path(options.data).resolve() == Path(str(model.info.get("data", ""))).resolve():
-        log_info(f"{model.name} has learnt from four fifths of these images: this says little about others.")
+        log_info(f"{model.name} was trained on four fifths of these images: this says little about others.")
     model.network.to(device)
     folder = options.out or Path("results") / f"{model.name}-{data.name}"
-    spent = Spent()
+    plan, timing = Plan(data.labels, data.corruptions, data.severities, options.images_per_corruption), Timing()
     with init_distributed(patience=timedelta(days=1)) as ranks:
-        several = ranks.size > 1
         experiments = evaluate(
-            model, data, methods, seeds, folder=folder, limit=options.limit, shard=shard, together=several, spent=spent
+            model,
+            data,
+            methods,
+            seeds,
+            folder=folder,
+            images_per_corruption=options.images_per_corruption,
+            shard=shard,
+            distributed=ranks.size > 1,
+            timing=timing,
         )
         ranks.wait()  # so that the table is of all images
     if not ranks.first:
         return
     if options.projections:
         write_projections(model, data, folder, options.projections)
-    plan = Plan(data.labels, data.corruptions, data.severities, options.limit)
-    print_results(folder, experiments, plan, len(seeds), spent, options.json)
-    log_info(f"Every image's result is in {folder}.{time_words(spent)}")
+    print_results(folder, experiments, plan, timing, options.json)
+    log_info(f"Every image's result is in {folder}.{time_words(timing)}")
 
 
-def print_results(
-    folder: Path, experiments: Sequence[int], plan: Plan, seeds: int, spent: Spent, as_json: bool
-) -> None:
+def print_results(folder: Path, experiments: Sequence[int], plan: Plan, timing: Timing, as_json: bool) -> None:
     """Print what the rows of experiments say, and how many of those that the plan asks for are there."""
     with Store(folder, write=False) as store:
-        counts = {number: stored(store, [number], plan) for number in experiments}
-        summaries = [summarize(store, number, plan) for number, count in counts.items() if count]
-        here, asked = sum(counts.values()), len(plan) * len(experiments)
+        rows = read_rows(store, experiments)
+    rows = rows[plan.covers(rows)]
+    parts = [rows[rows["experiment"] == number] for number in experiments]
+    tables = [(part.iloc[0], accuracy_table(part)) for part in parts if len(part)]
+    asked = len(plan) * len(experiments)
     if as_json:
-        tables = json.loads(to_json(summaries))
-        print_json({"asked": asked, "stored": here, "seconds": spent.parts(), "tables": tables})
-    else:
-        print("\n\n".join([*show(summaries, seeds), *missing(here, asked)]))
+        found = [{**row[IDENTITY], **accuracy_records(table)} for row, table in tables]
+        print_json({"asked": asked, "stored": len(rows), "seconds": timing.parts(), "tables": found})
+        return
+    texts = [f"{heading(row, table)}\n{accuracy_text(table, row['method'] == 'source')}" for row, table in tables]
+    if len(rows) < asked:
+        rest = "the others come from the other shards, in this folder or added to it with ttaps results merge"
+        texts.append(f"{len(rows):,} of {asked:,} results are here; {rest}.")
+    print("\n\n".join([*texts[: len(tables)], *over_seeds(tables), *texts[len(tables) :]]))
 
 
-def missing(here: int, asked: int) -> list[str]:
-    """Say what is not here yet, if anything: the work of other shards."""
-    rest = "the others come from the other shards, in this folder or joined to it with ttaps results merge"
-    return [f"{here:,} of {asked:,} results are here; {rest}."] if here < asked else []
+def heading(row: pd.Series, table: pd.DataFrame) -> str:
+    """Say which experiment a table is of; the method can be pasted into --methods."""
+    levels = sorted({severity for _, severity in table.index[:-1] if severity})
+    severity = f", severity {', '.join(map(str, levels))}" if levels else ""
+    order = "" if row["protocol"] == EPISODIC else f", {row['protocol']} (the order of images counts)"
+    return f"{row['spec']}\non {row['data']}{severity}, model {row['model']} ({row['fingerprint']}), seed {row['seed']}{order}"
 
 
-def time_words(spent: Spent) -> str:
+def over_seeds(tables: Sequence[tuple[pd.Series, pd.DataFrame]]) -> list[str]:
+    """Say mean and deviation of the average accuracy over seeds, for each method that has several."""
+    averages: dict[str, list[float]] = {}
+    for row, table in tables:
+        averages.setdefault(row["spec"], []).append(table.loc[AVERAGE, "after"].iloc[0])
+    found = []
+    for spec, values in averages.items():
+        mean, std = mean_std(values)
+        if spec == "source" and std is not None:
+            found.append(f"{spec}: {mean:.1f} %, whatever the seed of the views")
+        elif std is not None:
+            found.append(f"{spec}, {len(values)} seeds: {mean:.1f} ± {std:.1f} % after adaptation")
+    return found
+
+
+def time_words(timing: Timing) -> str:
     """Say what the time was spent on, if there was something to do."""
-    shares = [f"{name} {seconds / spent.whole:.1%}" for name, seconds in spent.parts().items()]
-    return f" {spent.whole:,.1f} s: {', '.join(shares)}." if spent.adapting else ""
+    parts = timing.parts()
+    shares = [f"{name} {seconds / timing.total:.1%}" for name, seconds in parts.items()]
+    return f" {timing.total:,.1f} s: {', '.join(shares)}." if parts["adapting"] else ""
 
 
 def severities(text: str) -> Sequence[int] | Literal["all"]:
-    """Return the severities asked for; none where the set's own default is meant."""
+    """Return the given severities; none where the set's own default is meant."""
     if text == "all":
         return "all"
     return numbers(text, "--severity") if text else ()
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """Return whole numbers with commas between them, each once."""
+    """Return comma-separated whole numbers, each once."""
     try:
         found = [int(part) for part in listed(text)]
     except ValueError:
-        raise UsageError(f"{option} must be whole numbers with commas between, not '{text}'.") from None
+        raise UsageError(f"{option} must be comma-separated whole numbers, not '{text}'.") from None
     if not found:
         raise UsageError(f"{option} names no number.")
     if max(map(abs, found)) >= 2**63:
         raise UsageError(f"{option}: numbers must have less than 64 bits, not {max(found, key=abs)}.")
     return list(dict.fromkeys(found))
-
-
-def show(summaries: Sequence[Summary], seeds: int) -> list[str]:
-    """Write a table for each experiment, and the average over seeds where there are several."""
-    parts = [f"{heading(summary)}\n{accuracy_table(summary)}" for summary in summaries]
-    if seeds > 1:
-        groups: dict[Experiment, list[Summary]] = {}
-        for summary in summaries:
-            groups.setdefault(replace(summary.experiments[0], seed=0), []).append(summary)
-        parts += [over_seeds_line(group) for group in groups.values()]
-    return parts
-
-
-def heading(summary: Summary) -> str:
-    """Say which experiment a table is of."""
-    experiment = summary.experiments[0]
-    severities = sorted({line.severity for line in summary.lines if line.severity})
-    severity = f", severity {', '.join(map(str, severities))}" if severities else ""
-    return (
-        f"{settings_line(experiment)}\non {experiment.data}{severity}, model {experiment.model} ({experiment.fingerprint}), "
-        f"seed {experiment.seed}"
-    )
-
-
-def settings_line(experiment: Experiment) -> str:
-    """Write a method with the settings that are not its default ones."""
-    changed = [f"{name} {value}" for name, value in changed_settings(experiment).items()]
-    words = f"{experiment.method} with {', '.join(changed)}" if changed else f"{experiment.method}, default settings"
-    return words if experiment.protocol == EPISODIC else f"{words}, {experiment.protocol} (the order of images counts)"
-
-
-def accuracy_table(summary: Summary) -> str:
-    """Write accuracy in % before and after with 95 % intervals, and the difference; the average is last."""
-    several = len({line.severity for line in summary.lines}) > 1
-    lines = (*summary.lines, summary.average)
-    names = [f"{line.corruption} {line.severity}" if several and line.severity else line.corruption for line in lines]
-    if summary.experiments[0].method == "source":
-        head, cells = ["", "n", "accuracy", "95 %"], [_share(line.after) for line in lines]
-    else:
-        head = ["", "n", "before", "95 %", "after", "95 %", "difference", "95 %", "fixed", "broken", "p"]
-        cells = [[*_share(line.before), *_share(line.after), *change_words(line.difference)] for line in lines]
-    rows = [[name, str(line.n), *rest] for name, line, rest in zip(names, lines, cells, strict=True)]
-    return table(head, rows, rule_before_last=True)
-
-
-def _share(accuracy: Accuracy) -> list[str]:
-    return [f"{accuracy.percent:.1f}", f"{accuracy.low:.1f}-{accuracy.high:.1f}"]
-
-
-def over_seeds_line(group: Sequence[Summary]) -> str:
-    """Say mean and deviation of the average accuracy over seeds."""
-    average = over_seeds(group)[-1]
-    named = settings_line(group[0].experiments[0])
-    if group[0].experiments[0].method == "source":
-        return f"{named}: {average.mean:.1f} %, whatever the seed of the views"
-    return f"{named}, {average.seeds} seeds: {average.mean:.1f} ± {average.std or 0:.1f} % after adaptation"

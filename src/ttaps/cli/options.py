@@ -1,4 +1,4 @@
-"""What several commands share: their common options, parsing by dataclass, devices, threads, presets, output."""
+"""What several commands share: their common options, parsing by dataclass, devices, threads, output."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import tyro
+from rich.box import HORIZONTALS
+from rich.console import Console
+from rich.table import Table
 
 from ttaps.aliases import new_name
-from ttaps.config import did_you_mean, setting_names
+from ttaps.config import setting_names
 from ttaps.errors import UsageError
 from ttaps.files import cannot_write
 
@@ -24,10 +27,6 @@ ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 Folders = Annotated[
     tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER...", help_behavior_hint="(required)")
 ]
-PRESETS = (
-    Path(__file__).parents[1] / "configs",
-    Path(__file__).parents[3] / "configs",
-)  # an installed package, a checkout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,20 +112,6 @@ def peek(arguments: Sequence[str], option: str) -> str | None:
     return None
 
 
-def find_preset(name: str) -> Path:
-    """Return the file of a preset: a path, or a name below ``configs/`` such as ``smoke`` or ``paper/jt+ent-cifar10``."""
-    known = {
-        path.relative_to(folder).with_suffix("").as_posix(): path
-        for folder in PRESETS
-        for path in sorted(folder.rglob("*.toml"))
-    }
-    if Path(name).is_file():
-        return Path(name)
-    if name in known:
-        return known[name]
-    raise UsageError(f"There is no config '{name}'{did_you_mean(name, known)}.")
-
-
 def use_threads(threads: int | None) -> None:
     """Let torch use so many threads; None leaves the number to torch."""
     import torch
@@ -194,13 +179,12 @@ def listed(text: str) -> list[str]:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], rule_before_last: bool = False, left: int = 1) -> str:
     """Format a table as plain text: the first ``left`` columns are left-aligned, the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if place >= left else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (head, *rows)
-    ]
-    rule = "-" * len(lines[0])
-    return "\n".join([lines[0], rule, *lines[1:-1], *([rule] if rule_before_last else []), lines[-1]])
+    grid = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, collapse_padding=True)
+    for place, name in enumerate(head):
+        grid.add_column(name, justify="left" if place < left else "right", no_wrap=True)
+    for place, row in enumerate(rows):
+        grid.add_row(*row, end_section=rule_before_last and place == len(rows) - 2)
+    console = Console(width=10_000, color_system=None, markup=False, highlight=False)  # never narrower than its content
+    with console.capture() as captured:
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -11,16 +11,7 @@ from typing import Annotated
 import tyro
 
 from ttaps.cli import report
-from ttaps.cli.options import (
-    DataRootOption,
-    DeviceOptions,
-    find_preset,
-    make_room,
-    parse,
-    pick_device,
-    table,
-    use_threads,
-)
+from ttaps.cli.options import DataRootOption, DeviceOptions, make_room, parse, pick_device, table, use_threads
 from ttaps.distributed import init_distributed
 from ttaps.errors import MissingExtra
 from ttaps.progress import bar, log_info
@@ -28,6 +19,7 @@ from ttaps.reproduce.estimate import Estimate, estimate
 from ttaps.reproduce.grid import Grid, Job, read_grid
 from ttaps.reproduce.sets import open_sets
 from ttaps.reproduce.work import RESULTS, reproduce
+from ttaps.training.presets import find_preset
 
 PAGE = "report.html"
 UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
@@ -51,7 +43,7 @@ class Reproduce(DeviceOptions, DataRootOption):
 def run(arguments: list[str]) -> None:
     """Reproduce a table, or say what that would take."""
     options = parse(Reproduce, "reproduce", arguments)
-    path = Path(options.preset) if Path(options.preset).is_file() else find_preset(f"reproduce/{options.preset}")
+    path = find_preset(options.preset, grids=True)
     grid, jobs = read_grid(path, find_preset)
     out = options.out or Path("reproduced") / path.stem
     use_threads(options.threads)

@@ -9,12 +9,15 @@ from typing import Annotated
 import tyro
 
 from ttaps.cli.options import Folders, parse_subcommand
-from ttaps.errors import TtapsError, UsageError
+from ttaps.errors import UsageError
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Join the results of several folders, from shards or other machines. Done twice, it changes nothing."""
+    """Join the results of several folders, from shards or other machines. Done twice, it changes nothing.
+
+    Example: ttaps results merge results/all results/machine-1 results/machine-2
+    """
 
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Folder that gets all results; made if it is not there."""
@@ -23,8 +26,8 @@ class Merge:
 
     def run(self) -> None:
         """Merge and say how many rows were new."""
-        from ttaps.evaluate import Store, merge
         from ttaps.evaluate.projections import merge_projections
+        from ttaps.evaluate.store import Store, merge
 
         if not self.folders:
             raise UsageError("Name the folders to merge: ttaps results merge OUT FOLDER...")
@@ -33,29 +36,30 @@ class Merge:
         added, maps = merge(self.folders, self.out), merge_projections(self.folders, self.out)
         print(f"{added} new rows in {self.out}")
         if maps:
-            print(f"Projections that are new there: {maps}")
+            print(f"New projections there: {maps}")
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write accuracy and error of every experiment, corruption, severity and step as a tidy CSV file, or every image by itself."""
+    """Write the accuracy of every experiment and corruption as a tidy CSV or Parquet file, or every image by itself.
+
+    Example: ttaps results export results/cifar10-sample images.csv --images
+    """
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Folder of results."""
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.csv")]
-    """The file to write."""
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """The file to write, .csv or .parquet."""
     images: bool = False
-    """A line for every image and step: its label, the prediction, and the probabilities of both."""
+    """A line for every image: its file, its label, the predictions before and after and their confidence."""
+    steps: bool = False
+    """A line for every step, 0 being before adaptation, instead of the last one only."""
 
     def run(self) -> None:
         """Export and print where it is."""
-        from ttaps.evaluate import Store, export_csv
-        from ttaps.evaluate.export import export_images
+        from ttaps.evaluate.export import export
 
-        with Store(self.folder, write=False) as store:
-            if not any(True for number in store.experiments() for _ in store.items(number)):
-                raise TtapsError(f"No image has been evaluated yet in {self.folder}.")
-            (export_images if self.images else export_csv)(store, self.file)
+        export(self.folder, self.file, self.images, self.steps)
         print(self.file)
 
 

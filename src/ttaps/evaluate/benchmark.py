@@ -1,12 +1,12 @@
-"""What can be evaluated on: a named set of pictures, clean or under corruptions, read a few at a time."""
+"""What can be evaluated on: a named set of images, clean or under corruptions, read a few at a time."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +30,7 @@ from ttaps.model.checkpoint import Model
 CLEAN = "clean"
 CORRUPTED = ("cifar10-c", "cifar100-c")
 VALIDATION = {"cifar10-val-c": "cifar10", "cifar100-val-c": "cifar100"}
-"""The training set's held-out fifth under the extra corruptions: for choosing settings without a look at the test set."""
+"""The training set's held-out fifth under the extra corruptions: for choosing settings without the test set."""
 VALIDATION_SEED = 1  # the test sets' corruptions are drawn with seed 0
 
 Pixels = NDArray[np.uint8]
@@ -38,7 +38,7 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """Pictures under some corruptions; the same picture has the same number and label under each of them."""
+    """Images under some corruptions; the same image has the same number and label under each of them."""
 
     name: str
     classes: tuple[str, ...]
@@ -49,12 +49,14 @@ class Benchmark:
     """Hash of classes and labels, and of the images where they are the user's own: a changed folder is another data set."""
     pixels: Callable[[Item], Pixels]
     """Reads one image (3, H, W)."""
+    file: Callable[[int], str] = lambda image: ""
+    """Returns the path of an image within an image folder; empty for other data."""
 
     def read(self, items: Sequence[Item]) -> Tensor:
         """Return images, uint8 (N, 3, H, W)."""
         return torch.from_numpy(np.stack([self.pixels(item) for item in items]))
 
-    def fitted(self, model: Model) -> Benchmark:
+    def aligned_to(self, model: Model) -> Benchmark:
         """Return this set with its labels in the order of the model's classes; refuse other classes or another image size."""
         size = model.network.config.image_size
         shape = self.pixels(Item(self.corruptions[0], self.severities[0], 0)).shape
@@ -63,9 +65,9 @@ class Benchmark:
                 f"{self.name} has images of shape {shape}, model '{model.name}' wants (3, {size}, {size})."
             )
         if set(self.classes) <= set(model.classes):  # by name, in whatever order; some may be missing
-            places = np.array([model.classes.index(name) for name in self.classes], dtype=np.int64)
-            return dataclasses.replace(self, classes=model.classes, labels=places[self.labels])
-        if self.classes == _numbers(len(self.classes)) and len(self.classes) <= len(model.classes):
+            numbers = np.array([model.classes.index(name) for name in self.classes], dtype=np.int64)
+            return dataclasses.replace(self, classes=model.classes, labels=numbers[self.labels])
+        if self.classes == tuple(map(str, range(len(self.classes)))) and len(self.classes) <= len(model.classes):
             return dataclasses.replace(self, classes=model.classes)  # labels without names are the model's numbers
         raise UsageError(_mismatch(self, model))
 
@@ -101,20 +103,29 @@ def open_benchmark(
 def clean_benchmark(images: ImageSet) -> Benchmark:
     """Return a set of images as they are; one that came from a path has the last part of it for a name."""
     digest = _digest(images.classes, images.labels, images.images)
-
-    def pixels(item: Item) -> Pixels:
-        image: Pixels = images.images[item.image]
-        return image
-
     name = Path(images.name).resolve().name
-    return Benchmark(name, images.classes, images.labels, (CLEAN,), (0,), digest, pixels)
+    return Benchmark(
+        name, images.classes, images.labels, (CLEAN,), (0,), digest, lambda item: images.images[item.image]
+    )
 
 
 def folder_benchmark(folder: ImageFolder) -> Benchmark:
-    """Return the pictures of a folder: read once for the digest, which finds damaged ones too, and again when they are evaluated."""
-    digest = _digest(folder.classes, folder.labels, folder.read_all())
-    name = folder.path.resolve().name
-    return Benchmark(name, folder.classes, folder.labels, (CLEAN,), (0,), digest, lambda item: folder.read(item.image))
+    """Return the images of a folder: read once for the digest, which finds damaged ones too, and again when they are evaluated."""
+
+    def file(image: int) -> str:
+        path = os.path.relpath(folder.files[image], folder.path)
+        return os.fsencode(path).decode(errors="backslashreplace")  # a file's name need not be text
+
+    return Benchmark(
+        name=folder.path.resolve().name,
+        classes=folder.classes,
+        labels=folder.labels,
+        corruptions=(CLEAN,),
+        severities=(0,),
+        digest=_digest(folder.classes, folder.labels, folder.read_all()),
+        pixels=lambda item: folder.read(item.image),
+        file=file,
+    )
 
 
 def _corrupted(name: str, root: Path | None, corruptions: tuple[str, ...], severities: tuple[int, ...]) -> Benchmark:
@@ -128,41 +139,41 @@ def _corrupted(name: str, root: Path | None, corruptions: tuple[str, ...], sever
     for (corruption, severity), part in parts.items():
         if not np.array_equal(part.labels, first.labels):
             raise DataError(f"{name}: {corruption} at severity {severity} has other labels than {corruptions[0]}.")
-
-    def pixels(item: Item) -> Pixels:
-        image: Pixels = parts[item.corruption, item.severity].images[item.image]
-        return image
-
     made = origin(data_root(root) / FOLDERS[name]) if name in FOLDERS else ""
     digest = _digest((*first.classes, made), first.labels)
-    return Benchmark(name, first.classes, first.labels, corruptions, severities, digest, pixels)
+    return Benchmark(
+        name,
+        first.classes,
+        first.labels,
+        corruptions,
+        severities,
+        digest,
+        lambda item: parts[item[:2]].images[item.image],
+    )
 
 
 def _validation(name: str, root: Path | None, corruptions: tuple[str, ...], severities: tuple[int, ...]) -> Benchmark:
-    """Corrupt the held-out training images when they are asked for: milliseconds each, and no file to keep."""
+    """Corrupt the held-out training images when they are needed: milliseconds each, and no file to keep."""
     train = load_set(VALIDATION[name], root, split="train")
-    places = split_train(len(train))[1]
-    images, labels = train.images[places], train.labels[places]
-    pixels = partial(_corrupt_one, images, places)
+    held_out = split_train(len(train))[1]
+    images, labels = train.images[held_out], train.labels[held_out]
+
+    def pixels(item: Item) -> Pixels:
+        image, index = images[item.image].transpose(1, 2, 0)[None], held_out[item.image : item.image + 1]
+        return corrupt_set(image, item.corruption, item.severity, VALIDATION_SEED, index)[0].transpose(2, 0, 1)
+
     return Benchmark(name, train.classes, labels, corruptions, severities, _digest(train.classes, labels), pixels)
-
-
-def _corrupt_one(images: Pixels, places: NDArray[np.int64], item: Item) -> Pixels:
-    image = images[item.image].transpose(1, 2, 0)[None]
-    changed = corrupt_set(image, item.corruption, item.severity, VALIDATION_SEED, places[item.image : item.image + 1])
-    planes: Pixels = changed[0].transpose(2, 0, 1)
-    return planes
 
 
 def _choose(
     name: str,
     corruptions: Sequence[str],
     severities: Sequence[int] | Literal["all"],
-    usual: tuple[str, ...],
+    default: tuple[str, ...],
     known: tuple[str, ...] = CORRUPTIONS + EXTRA_CORRUPTIONS,
     levels: Sequence[int] = SEVERITIES,
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the corruptions and severities that were asked for, each once, or the usual ones."""
+    """Return the given corruptions and severities, each once, or the default ones."""
     for corruption in corruptions:
         if corruption not in known:
             raise UsageError(f"{name} has no corruption '{corruption}'{did_you_mean(corruption, list(known))}.")
@@ -170,7 +181,7 @@ def _choose(
     for severity in severities:
         if severity not in levels:
             raise UsageError(f"{name} has no severity {severity}; choose from {', '.join(map(str, levels))}.")
-    return tuple(dict.fromkeys(corruptions)) or usual, tuple(dict.fromkeys(severities)) or (5,)
+    return tuple(dict.fromkeys(corruptions)) or default, tuple(dict.fromkeys(severities)) or (5,)
 
 
 def _digest(classes: tuple[str, ...], labels: NDArray[np.int64], images: Iterable[Pixels] = ()) -> str:
@@ -179,10 +190,6 @@ def _digest(classes: tuple[str, ...], labels: NDArray[np.int64], images: Iterabl
     for image in images:
         digest.update(image.tobytes())
     return digest.hexdigest()
-
-
-def _numbers(count: int) -> tuple[str, ...]:
-    return tuple(map(str, range(count)))
 
 
 def _mismatch(data: Benchmark, model: Model) -> str:

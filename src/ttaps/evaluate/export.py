@@ -1,68 +1,51 @@
-"""Stored results as a tidy table for other programs: one line per experiment, corruption, severity and step, or one per image and step."""
+"""Stored results as a tidy file for other programs, CSV or Parquet: a line per experiment and corruption, or per image."""
 
 from __future__ import annotations
 
-import csv
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from ttaps.evaluate.statistics import wilson
-from ttaps.evaluate.store import Store
+import pandas as pd
+
+from ttaps.errors import MissingExtra, UsageError
+from ttaps.evaluate.frame import IDENTITY, ITEM, load_classes, load_rows, load_traces
+from ttaps.evaluate.statistics import accuracy_table
 from ttaps.files import atomic_write
 
-EXPERIMENT = ("data", "digest", "model", "fingerprint", "method", "settings", "seed", "protocol")
-ACCURACIES = ("corruption", "severity", "step", "n", "accuracy", "low", "high", "error")
-IMAGES = ("corruption", "severity", "image", "step", "label", "prediction", "confidence", "label_probability")
-Lines = Iterator[dict[str, str | int | float]]
+
+def export(folder: Path, path: Path, images: bool = False, steps: bool = False) -> None:
+    """Write accuracy tables, or with ``images`` every image; with ``steps`` after every step and not only the last."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"{path}: the file must end in .csv or .parquet.")
+    rows = load_traces([folder]) if steps else load_rows([folder])
+    found = _named(rows, load_classes([folder])) if images else _accuracies(rows, steps)
+    with atomic_write(path) as partial:
+        if path.suffix == ".csv":
+            found.to_csv(partial, index=False, lineterminator="\n")
+        else:
+            _write_parquet(found, partial)
 
 
-def export_csv(store: Store, path: Path) -> None:
-    """Write accuracy and error in % after every step (0 is before adaptation), with the 95 % interval of the accuracy."""
-    _write(store, path, ACCURACIES, accuracy_lines)
+def _accuracies(rows: pd.DataFrame, steps: bool) -> pd.DataFrame:
+    """Return the accuracy table of every experiment, one below the other; with ``steps`` one for each."""
+    key = [*IDENTITY, *(["step"] if steps else [])]
+    if steps:
+        first = rows.loc[rows["step"] == 0, [*IDENTITY, *ITEM, "correct"]].rename(columns={"correct": "correct_before"})
+        rows = rows.rename(columns={"correct": "correct_after"}).merge(first)
+    parts = {identity: accuracy_table(part).reset_index() for identity, part in rows.groupby(key, sort=False)}
+    return pd.concat(parts, names=key).reset_index(key).reset_index(drop=True)
 
 
-def export_images(store: Store, path: Path) -> None:
-    """Write every image's prediction after every step; classes are numbers, and -1 is no prediction."""
-    _write(store, path, IMAGES, image_lines)
+def _named(rows: pd.DataFrame, classes: dict[str, tuple[str, ...]]) -> pd.DataFrame:
+    """Add the names of the true and of the predicted classes; "" where there is none."""
+    names = {(model, number): name for model, known in classes.items() for number, name in enumerate(known)}
+    for column in [name for name in ("label", "before", "after", "prediction") if name in rows]:
+        keys = zip(rows["fingerprint"], rows[column], strict=True)
+        rows[f"{column}_name"] = [names.get(key, "") for key in keys]
+    return rows
 
 
-def _write(store: Store, path: Path, columns: Sequence[str], lines: Callable[[Store, int], Lines]) -> None:
-    with atomic_write(path) as scratch, scratch.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, (*EXPERIMENT, *columns), lineterminator="\n")
-        writer.writeheader()
-        for number, experiment in store.experiments().items():
-            writer.writerows({**asdict(experiment), **line} for line in lines(store, number))
-
-
-def image_lines(store: Store, number: int) -> Lines:
-    """Yield an experiment's images, each after every step."""
-    for row in store.rows(number):
-        for step, found in enumerate(zip(row.predictions, row.confidence, row.label_probability, strict=True)):
-            values = *row.item, step, row.label, found[0], round(found[1], 6), round(found[2], 6)
-            yield dict(zip(IMAGES, values, strict=True))
-
-
-def accuracy_lines(store: Store, number: int) -> Lines:
-    """Yield an experiment's accuracy for each corruption, severity and step."""
-    seen: Counter[tuple[str, int, int]] = Counter()
-    right: Counter[tuple[str, int, int]] = Counter()
-    for row in store.rows(number):
-        for step in range(len(row.predictions)):
-            place = (row.corruption, row.severity, step)
-            seen[place] += 1
-            right[place] += row.right(step)
-    for (corruption, severity, step), n in seen.items():
-        share = right[corruption, severity, step] / n
-        low, high = wilson(right[corruption, severity, step], n)
-        yield {
-            "corruption": corruption,
-            "severity": severity,
-            "step": step,
-            "n": n,
-            "accuracy": round(100 * share, 4),
-            "low": round(100 * low, 4),
-            "high": round(100 * high, 4),
-            "error": round(100 * (1 - share), 4),
-        }
+def _write_parquet(rows: pd.DataFrame, path: Path) -> None:
+    try:
+        rows.to_parquet(path, index=False)
+    except ImportError as error:
+        raise MissingExtra("Writing Parquet", "figures") from error

@@ -1,17 +1,22 @@
-"""Which images to evaluate, and in which order: whatever is done when a run is stopped is a fair sample of the whole."""
+"""Which images to evaluate, in which order, and which of them are stored: a run that is stopped has seen a fair sample of the whole."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ttaps.errors import UsageError
 from ttaps.rng import derive_seed
+
+if TYPE_CHECKING:
+    from ttaps.adaptation import Method
+    from ttaps.evaluate.store import Outcome
 
 
 class Item(NamedTuple):
@@ -54,59 +59,120 @@ EVERYTHING = Shard()
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The images of a data set under some corruptions, in a fair order.
+    """The images of a data set under some conditions (a corruption at a severity each), in a stratified order.
 
-    Each picture is taken under every corruption and severity before the next one, and the pictures come in a shuffled order with all
-    classes in turn. The order depends on the labels only: every corruption, method and seed sees the same pictures first.
+    Each image is taken under every condition before the next one, and the images come in a shuffled order with all classes in turn.
+    The order depends on the labels only: every corruption, method and seed sees the same images first.
     """
 
     labels: NDArray[np.int64]
     corruptions: Sequence[str]
     severities: Sequence[int]
-    limit: int | None = None
-    """Pictures per corruption and severity; all of them unless given."""
+    images_per_corruption: int | None = None
+    """Images under each condition; all of them unless given."""
     shard: Shard = EVERYTHING
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"The limit must be at least 1 image per corruption, not {self.limit}.")
+        if self.images_per_corruption is not None and self.images_per_corruption < 1:
+            raise UsageError(f"There must be at least 1 image per corruption, not {self.images_per_corruption}.")
 
     def __len__(self) -> int:
-        return sum(len(self._columns(row)) for row in range(self._rows))
+        return sum(len(self._columns(row)) for row in range(len(self._images)))
 
     def __iter__(self) -> Iterator[Item]:
-        places = self.places
-        for row, image in enumerate(stratified_order(self.labels)[: self._rows]):
+        conditions = self.conditions
+        for row, image in enumerate(self._images):
             for column in self._columns(row):
-                yield Item(*places[column], int(image))
+                yield Item(*conditions[column], int(image))
 
     @property
-    def places(self) -> list[tuple[str, int]]:
-        """Every corruption at every severity, in the order in which a picture is taken under them."""
+    def conditions(self) -> list[tuple[str, int]]:
+        """Every corruption at every severity, in the order in which an image is taken under them."""
         return [(corruption, severity) for severity in self.severities for corruption in self.corruptions]
 
     def grid(self) -> NDArray[np.bool_]:
-        """Return which images are in the plan, (places, pictures)."""
-        grid = np.zeros((len(self.places), len(self.labels)), dtype=bool)
-        for row, image in enumerate(stratified_order(self.labels)[: self._rows]):
+        """Return which images are in the plan, (conditions, images)."""
+        grid = np.zeros((len(self.conditions), len(self.labels)), dtype=bool)
+        for row, image in enumerate(self._images):
             grid[self._columns(row), image] = True
         return grid
 
-    def asks_for(self) -> Callable[[str, int, int], bool]:
-        """Return a function that says whether an image under a corruption at a severity is in the plan, in this shard or another."""
-        places = set(self.places)
-        pictures = np.zeros(len(self.labels), dtype=bool)
-        pictures[stratified_order(self.labels)[: self._rows]] = True
-        return lambda corruption, severity, image: (corruption, severity) in places and bool(pictures[image])
+    def whole(self) -> Plan:
+        """Return the plan of all shards together."""
+        return replace(self, shard=EVERYTHING)
+
+    def covers(self, rows: Any) -> Any:
+        """Say of each row of a frame whether its image is in the plan, in this shard or another."""
+        asked = rows["corruption"].isin(self.corruptions) & rows["severity"].isin(self.severities)
+        return asked & rows["image"].isin(self._images)
+
+    def groups(self, size: int) -> Iterator[list[Item]]:
+        """Split the plan into groups, always in the same way: a run that is resumed works with the same groups."""
+        items = iter(self)
+        while group := list(islice(items, size)):
+            yield group
+
+    def streams(self) -> Iterator[list[Item]]:
+        """Yield all images of one condition after the other; each stream starts with the trained model."""
+        for corruption, severity in self.conditions:
+            yield list(replace(self, corruptions=(corruption,), severities=(severity,)))
+
+    def check(self, methods: Sequence[Method]) -> None:
+        """Refuse to shard what depends on the order of images, and to cut a batch short, which a later run with more images would not."""
+        asked = self.images_per_corruption
+        for method in methods:
+            if method.sequential and self.shard.count > 1:
+                raise UsageError(
+                    f"Method '{method.name}' ({method.protocol}): results depend on the order of the images, so the work cannot be "
+                    "shared.\nLeave out --shard, and run it without torchrun."
+                )
+            if method.sequential and asked is not None and asked < len(self.labels) and asked % method.batch_size:
+                raise UsageError(
+                    f"A limit of {asked} images cuts a batch of method '{method.name}' short: take a multiple of {method.batch_size}."
+                )
 
     @property
-    def _rows(self) -> int:
-        return len(self.labels) if self.limit is None else min(self.limit, len(self.labels))
+    def _images(self) -> NDArray[np.int64]:
+        return stratified_order(self.labels)[: self.images_per_corruption]
 
     def _columns(self, row: int) -> range:
-        """Return this shard's columns of a picture: every ``count``-th, shifted with each picture, so that none sticks to a corruption."""
+        """Return this shard's conditions of an image: every ``count``-th, shifted with each image, so that none sticks to a corruption."""
         start = (self.shard.index - row) % self.shard.count
-        return range(start, len(self.places), self.shard.count)
+        return range(start, len(self.corruptions) * len(self.severities), self.shard.count)
+
+
+class Coverage:
+    """Which images of a plan, in any shard, an experiment has stored, and whether they were right before and after."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._number = {condition: number for number, condition in enumerate(plan.conditions)}
+        self._asked = plan.whole().grid()
+        self._stored, self._before, self._after = (np.zeros_like(self._asked) for _ in range(3))
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Take note of stored images; those that the plan does not ask for do not count."""
+        for corruption, severity, image, before, after in outcomes:
+            number = self._number.get((corruption, severity))
+            if number is not None and self._asked[number, image]:
+                self._stored[number, image], self._before[number, image], self._after[number, image] = (
+                    True,
+                    before,
+                    after,
+                )
+
+    def has(self, item: Item) -> bool:
+        """Say whether an image's result is stored."""
+        return bool(self._stored[self._number[item[:2]], item.image])
+
+    def count(self, grid: NDArray[np.bool_]) -> int:
+        """Count the stored images among those of a plan's grid."""
+        return int(np.count_nonzero(self._stored & grid))
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the stored images as columns for :func:`ttaps.evaluate.statistics.measure`."""
+        condition, image = np.nonzero(self._stored)
+        right = {"correct_before": self._before[self._stored], "correct_after": self._after[self._stored]}
+        return {"condition": condition, "image": image, **right}
 
 
 def stratified_order(labels: NDArray[np.int64], seed: int = 0) -> NDArray[np.int64]:

@@ -34,8 +34,8 @@ def stored_files(folder: Path) -> list[Path]:
 
 @torch.no_grad()
 def write_projections(model: Model, data: Benchmark, folder: Path, images: int) -> None:
-    """Store z of the first images of a fair order, before adaptation, and the prototypes with the classes the classifier gives them."""
-    data, network = data.fitted(model), model.network
+    """Store z of the first images of a stratified order, before adaptation, and the prototypes with their classes."""
+    data, network = data.aligned_to(model), model.network
     items = list(islice(Plan(data.labels, data.corruptions, data.severities), images))
     device = network.prototypes.device
     with eval_mode(network):

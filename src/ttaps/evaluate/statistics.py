@@ -1,14 +1,107 @@
-"""How sure a measured accuracy is: pure functions of counts, no torch, no scipy."""
+"""From rows to numbers: accuracy before and after adaptation with 95 % intervals, and whether a difference is more than chance.
+
+``evaluate``, ``demo``, ``report``, ``reproduce`` and ``results export`` all take their numbers from :func:`accuracy_table` or
+:func:`measure`. A *condition* is a corruption at a severity; its name here includes the model and the seeds, where rows have several.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from math import atan, cos, pi, sin, sqrt, tan
+from math import sqrt
 from statistics import NormalDist, fmean, stdev
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS
 
 Interval = tuple[float, float]
 Z95 = NormalDist().inv_cdf(0.975)
+ALPHA = 0.05
+AVERAGE = "Avg."
+CONDITION = ["corruption", "severity"]
+RUN = ["pair", "fingerprint", "spec", "seed"]
+"""Columns that tell runs apart, where rows are of several; ``pair`` is that of :func:`paired_rows`."""
+STATISTICS = ["n", "before", "before_low", "before_high", "after", "after_low", "after_high"]
+STATISTICS += ["change", "change_low", "change_high", "fixed", "broken", "p"]
+ORDER = {name: place for place, name in enumerate(CORRUPTIONS + EXTRA_CORRUPTIONS)}
+
+
+def accuracy_table(rows: pd.DataFrame, by: Sequence[str] = CONDITION) -> pd.DataFrame:
+    """Return :data:`STATISTICS`, in % and points, for each value of the columns ``by`` and, last, for all rows ("Avg.").
+
+    Corruptions are in the paper's order. The index has the columns ``by``; where there are two, the average's second one is 0.
+    """
+    rows = rows.assign(condition=_conditions(rows))
+    found = {key if len(by) > 1 else key[0]: measure(part) for key, part in rows.groupby(list(by), sort=False)}
+    ordered = sorted(found, key=lambda key: _place(key if isinstance(key, tuple) else (key,)))
+    average = (AVERAGE, *[0] * (len(by) - 1)) if len(by) > 1 else AVERAGE
+    lines = {key: found[key] for key in ordered} | ({average: measure(rows)} if found else {})
+    index = pd.MultiIndex.from_tuples(lines, names=by) if len(by) > 1 else pd.Index(lines, name=by[0], dtype=object)
+    return pd.DataFrame(list(lines.values()), index=index, columns=STATISTICS)
+
+
+def compare_table(first: pd.DataFrame, second: pd.DataFrame, by: Sequence[str] = CONDITION) -> pd.DataFrame:
+    """Return the accuracy table of two experiments after their last steps, on the images that both have; the first is ``before``."""
+    return accuracy_table(paired_rows(first, second), by)
+
+
+def paired_rows(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """Return the images that two experiments have, with ``correct_before`` of the first's and ``correct_after`` of the second's end.
+
+    Where one has several seeds, each is paired with the one most like it: the same model, else the same seed of training.
+    """
+    key, names = [*CONDITION, "image"], ["fingerprint", "training_seed", "seed"]
+    runs, others = (side[names].drop_duplicates() for side in (first, second))
+    parts = []
+    for number, (run, other) in enumerate(_partners(runs.to_dict("records"), others.to_dict("records"))):
+        one, two = _of_run(first, run), _of_run(second, other)
+        before = one[[*key, "correct_after"]].rename(columns={"correct_after": "correct_before"})
+        parts.append(before.merge(two[[*key, "correct_after"]], on=key).assign(pair=number))
+    return pd.concat(parts, ignore_index=True)
+
+
+def measure(rows: pd.DataFrame) -> dict[str, float]:
+    """Return the :data:`STATISTICS` of rows; where they are of several conditions, each condition has the same weight.
+
+    An image under all conditions is one observation: the intervals come from the spread between images, and the test is an exact
+    sign test between the images that gained and those that lost. Under one condition that is Wilson's interval and McNemar's test.
+    """
+    condition = rows["condition"] if "condition" in rows else _conditions(rows)
+    before, after = rows["correct_before"].astype(float), rows["correct_after"].astype(float)
+    change = after - before
+    fixed, broken = int((change > 0).sum()), int((change < 0).sum())
+    n, conditions = len(rows), condition.nunique()
+    if conditions == 1:
+        points, difference = paired_difference(fixed, broken, n)
+        p = mcnemar(fixed, broken)
+        shares = [(right / n, wilson(right, n)) for right in (before.sum(), after.sum())]
+    else:
+        weight = 1 / (conditions * condition.groupby(condition).transform("size"))
+        shares = [_average_accuracy(right, condition, weight, rows["image"]) for right in (before, after)]
+        points = shares[1][0] - shares[0][0]
+        gains = (change * weight).groupby(rows["image"]).sum()
+        difference = average_difference(gains.to_numpy() * len(gains), 1 / conditions)
+        sums = change.groupby(rows["image"]).sum()  # whole numbers: three fixed and three broken is 0
+        p = mcnemar(int((sums > 0).sum()), int((sums < 0).sum()))
+    percent = [100 * x for share, interval in (*shares, (points, difference)) for x in (share, *interval)]
+    return dict(zip(STATISTICS, (n, *percent, fixed, broken, p), strict=True))
+
+
+def significant(line: Mapping[str, Any]) -> Any:
+    """Say whether the change of a line, or of each line of a table, is more than chance explains.
+
+    The test counts images, the interval weighs them, and both must say so.
+    """
+    return (line["p"] < ALPHA) & ((line["change_low"] > 0) | (line["change_high"] < 0))
+
+
+def signed(number: float) -> str:
+    """Return a difference with its sign; what rounds to nothing is +0.0, never -0.0."""
+    return f"{round(number, 1) + 0.0:+.1f}"
 
 
 def wilson(right: float, n: float, z: float = Z95) -> Interval:
@@ -28,14 +121,9 @@ def mcnemar(fixed: int, broken: int) -> float:
 
     Only the images that are right in one case and wrong in the other count: P(|X - n/2| ≥ |fixed - n/2|), X ~ Binomial(n, 1/2).
     """
-    n, fewer = fixed + broken, min(fixed, broken)
-    if 2 * fewer == n:
-        return 1.0
-    term = total = 1
-    for k in range(1, fewer + 1):
-        term = term * (n - k + 1) // k  # n over k, in whole numbers
-        total += term
-    return min(1.0, total / (1 << (n - 1)))
+    from scipy.stats import binomtest  # here, as in t_quantile: importing it takes a second
+
+    return float(binomtest(fixed, fixed + broken).pvalue) if fixed != broken else 1.0
 
 
 def paired_difference(fixed: int, broken: int, n: int, z: float = Z95) -> tuple[float, Interval]:
@@ -51,51 +139,76 @@ def paired_difference(fixed: int, broken: int, n: int, z: float = Z95) -> tuple[
     return (fixed - broken) / n, (max(-1.0, gain - loss - half), min(1.0, gain - loss + half))
 
 
-def average_difference(changes: Sequence[float], least: float, z: float = Z95) -> Interval:
-    """95 % interval of the mean of changes that pictures made: :func:`paired_difference`'s, where a change need not be -1, 0 or 1.
+def average_difference(changes: Sequence[float] | NDArray[np.float64], least: float, z: float = Z95) -> Interval:
+    """95 % interval of the mean of changes that images made: :func:`paired_difference`'s, where a change need not be -1, 0 or 1.
 
-    ``least`` is the smallest change there can be: 1 / corruptions, if a picture's change is its mean over corruptions.
+    ``least`` is the smallest change there can be: 1 / corruptions, if an image's change is its mean over corruptions.
     """
-    n = len(changes) + 2  # one picture better by the least, one worse
-    center = sum(changes) / n
-    half = z * sqrt(((sum(change * change for change in changes) + 2 * least * least) / n - center * center) / n)
+    values = np.asarray(changes, dtype=float)
+    n = len(values) + 2  # one image better by the least, one worse
+    center = float(values.sum()) / n
+    half = z * sqrt((float(values @ values + 2 * least * least) / n - center * center) / n)
     return max(-1.0, center - half), min(1.0, center + half)
 
 
-def clustered_error(deviations: Sequence[float]) -> float | None:
+def clustered_error(deviations: Sequence[float] | NDArray[np.float64]) -> float | None:
     """Standard error of a sum of independent parts from each part's deviation from its expectation; None for fewer than two parts.
 
-    A part is all that one picture adds to an average over corruptions: the same picture under 15 corruptions is not 15 pictures.
+    A part is all that one image adds to an average over corruptions: the same image under 15 corruptions is not 15 images.
     """
-    m = len(deviations)
-    return sqrt(sum(part * part for part in deviations) * m / (m - 1)) if m > 1 else None
+    parts = np.asarray(deviations, dtype=float)
+    return sqrt(float(parts @ parts) * len(parts) / (len(parts) - 1)) if len(parts) > 1 else None
 
 
 @cache
 def t_quantile(freedom: int) -> float:
-    """Return the t that 95 % of Student's distribution lie within: what 1.96 is for a spread that was estimated from few parts.
+    """Return the t that 95 % of Student's distribution lie within: what 1.96 is for a spread that was estimated from few parts."""
+    from scipy.stats import t
 
-    Its integral is a finite sum in the angle whose tangent is t / √freedom (Abramowitz and Stegun 26.7.3 and 26.7.4).
-    """
-    if freedom > 1000:
-        return Z95 + (Z95**3 + Z95) / (4 * freedom)  # to 5e-6
-
-    def within(angle: float) -> float:
-        term = total = cos(angle) if freedom % 2 else 1.0
-        for k in range(freedom % 2 + 2, freedom, 2):
-            term *= cos(angle) ** 2 * (k - 1) / k
-            total += term
-        if freedom % 2 == 0:
-            return sin(angle) * total
-        return 2 / pi * (angle + (sin(angle) * total if freedom > 1 else 0.0))
-
-    low, high = atan(Z95 / sqrt(freedom)), pi / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if within(middle) < 0.95 else (low, middle)
-    return sqrt(freedom) * tan(low)
+    return float(t.ppf(0.975, freedom))
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and sample standard deviation over seeds; one value has no deviation."""
     return fmean(values), stdev(values) if len(values) > 1 else None
+
+
+def _average_accuracy(
+    right: pd.Series[float], condition: pd.Series[int], weight: pd.Series[float], image: pd.Series[int]
+) -> tuple[float, Interval]:
+    """Mean over conditions, and Wilson's interval for as many independent images as would have the spread found between images.
+
+    Those are no more than there are, and fewer where the spread of few images is not well known (Korn and Graubard, 1998).
+    """
+    by_condition = right.groupby(condition)
+    share = float(by_condition.mean().mean())
+    deviations = ((right - by_condition.transform("mean")) * weight).groupby(image).sum()
+    n: float = len(deviations)
+    error = clustered_error(deviations.to_numpy())
+    if error:
+        n = min(share * (1 - share) / error**2, len(right)) * (Z95 / t_quantile(int(n) - 1)) ** 2
+    return share, wilson(share * n, n)
+
+
+def _conditions(rows: pd.DataFrame) -> pd.Series[int]:
+    """Number the corruptions and severities of each run."""
+    return rows.groupby([name for name in (*RUN, *CONDITION) if name in rows], sort=False).ngroup()
+
+
+def _place(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(part if isinstance(part, int) else (ORDER.get(part, -1), part) for part in key)
+
+
+def _partners(runs: Sequence[Any], others: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Pair each run of the longer side with the one of the other side that it is most like."""
+    if len(runs) > len(others):
+        return [(run, max(others, key=lambda other: _likeness(run, other))) for run in runs]
+    return [(max(runs, key=lambda run: _likeness(run, other)), other) for other in others]
+
+
+def _likeness(run: Mapping[str, Any], other: Mapping[str, Any]) -> list[bool]:
+    return [run[name] == other[name] for name in ("fingerprint", "training_seed", "seed")]
+
+
+def _of_run(rows: pd.DataFrame, run: Mapping[str, Any]) -> pd.DataFrame:
+    return rows[(rows["fingerprint"] == run["fingerprint"]) & (rows["seed"] == run["seed"])]

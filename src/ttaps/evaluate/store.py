@@ -1,6 +1,6 @@
-"""Results as rows in one sqlite file: one row per image, written as soon as it is known, never twice.
+"""Results in one sqlite file: one row per image, written as soon as it is known, never twice. docs/evaluation.md has the tables.
 
-The write-ahead log makes a group of rows whole or absent whenever the process is killed, and lets others read and write meanwhile.
+The write-ahead log makes a group of rows complete or absent whenever the process is killed, and lets others read and write meanwhile.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,30 +19,34 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ttaps.errors import TtapsError
 from ttaps.evaluate.plan import Item
 
 FILE = "results.sqlite"
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x74746170  # "ttap", in the file's header
-PATIENCE = 60.0  # seconds to wait for another process's writing
-TABLES = (
+LOCK_TIMEOUT = 60.0  # seconds to wait for another process's writing
+SCHEMA = (
+    "CREATE TABLE models (fingerprint TEXT PRIMARY KEY, facts TEXT NOT NULL, classes TEXT NOT NULL)",
     """CREATE TABLE experiments (
         id INTEGER PRIMARY KEY,
-        model TEXT NOT NULL, fingerprint TEXT NOT NULL, data TEXT NOT NULL, digest TEXT NOT NULL,
-        method TEXT NOT NULL, settings TEXT NOT NULL, seed INTEGER NOT NULL, protocol TEXT NOT NULL,
-        UNIQUE (model, fingerprint, data, digest, method, settings, seed, protocol)
+        model TEXT NOT NULL, fingerprint TEXT NOT NULL, data TEXT NOT NULL, digest TEXT NOT NULL, spec TEXT NOT NULL,
+        method TEXT NOT NULL, settings TEXT NOT NULL, protocol TEXT NOT NULL, seed INTEGER NOT NULL,
+        UNIQUE (model, fingerprint, data, digest, method, settings, protocol, seed)
     )""",
-    """CREATE TABLE rows (
+    """CREATE TABLE results (
         experiment INTEGER NOT NULL REFERENCES experiments, corruption TEXT NOT NULL, severity INTEGER NOT NULL,
-        image INTEGER NOT NULL, label INTEGER NOT NULL, predictions BLOB NOT NULL, probabilities BLOB NOT NULL,
-        seconds REAL NOT NULL,
+        image INTEGER NOT NULL, file TEXT NOT NULL, label INTEGER NOT NULL, before INTEGER NOT NULL, after INTEGER NOT NULL,
+        confidence_before REAL, confidence_after REAL, seconds REAL NOT NULL, trace BLOB NOT NULL,
         PRIMARY KEY (experiment, corruption, severity, image)
     ) WITHOUT ROWID""",
+    """CREATE VIEW results_view AS
+        SELECT model, fingerprint, data, digest, spec, method, protocol, seed, corruption, severity, image, file, label,
+            before, after, confidence_before, confidence_after, seconds
+        FROM results JOIN experiments ON experiments.id = results.experiment""",
 )
-# Made when it is first needed: files of older versions have none.
-MODELS = "CREATE TABLE IF NOT EXISTS models (fingerprint TEXT PRIMARY KEY, facts TEXT NOT NULL)"
 
 
 @dataclass(frozen=True)
@@ -54,13 +59,23 @@ class Experiment:
     data: str
     digest: str
     """Hash of the data set's labels, and of its images where they are the user's own."""
-    method: str
+    spec: str
+    """The method with its settings as one writes it, ``ttaps:tuned[lr=1]``: a name, the settings are the identity."""
     settings: str
     """All settings of the method as canonical JSON."""
     seed: int
     protocol: str = "episodic"
     """``episodic``: each image by itself, and everything it changed is forgotten before the next. Others say what is kept: ``online``,
     ``momentum leak``, ``batches of 200``; results then depend on the order, which is the plan's, one corruption after the other."""
+
+    @property
+    def method(self) -> str:
+        """The method's name, without preset and settings."""
+        return re.split(r"[:\[]", self.spec)[0]
+
+    def identity(self) -> dict[str, str | int]:
+        """Return what makes it this experiment: everything but how its settings are written."""
+        return {**{name: value for name, value in vars(self).items() if name != "spec"}, "method": self.method}
 
 
 @dataclass(frozen=True)
@@ -78,6 +93,8 @@ class Row:
     label_probability: tuple[float, ...]
     """Probability of the true class (float32)."""
     seconds: float
+    file: str = ""
+    """Path of the image within an image folder; empty for other data."""
 
     @property
     def item(self) -> Item:
@@ -103,7 +120,7 @@ class Store:
         with self._clear_errors():
             if write:
                 folder.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self._address(write), timeout=PATIENCE, isolation_level=None, uri=True)
+            self._connection = sqlite3.connect(self._uri(write), timeout=LOCK_TIMEOUT, isolation_level=None, uri=True)
             try:
                 self._prepare(write)
             except BaseException:
@@ -124,78 +141,76 @@ class Store:
 
     def experiment(self, experiment: Experiment) -> int:
         """Return the number of an experiment, a new one if it is not there yet."""
-        values = dataclasses.asdict(experiment)
-        names = ", ".join(values)
+        values = experiment.identity()
         same = " AND ".join(f"{name} = :{name}" for name in values)
+        names = [*values, "spec"]
         with self._clear_errors(), self._transaction():
             self._connection.execute(
-                f"INSERT OR IGNORE INTO experiments ({names}) VALUES ({', '.join(f':{name}' for name in values)})",
-                values,
+                f"INSERT OR IGNORE INTO experiments ({', '.join(names)}) VALUES (:{', :'.join(names)})",
+                {**values, "spec": experiment.spec},
             )
             return int(self._connection.execute(f"SELECT id FROM experiments WHERE {same}", values).fetchone()[0])
 
     def experiments(self) -> dict[int, Experiment]:
         """Return all experiments by number, in the order in which they were begun."""
         names = ", ".join(field.name for field in dataclasses.fields(Experiment))
-        with self._clear_errors():
-            found = self._connection.execute(f"SELECT id, {names} FROM experiments ORDER BY id").fetchall()
+        found = self.select(f"SELECT id, {names} FROM experiments ORDER BY id")
         return {number: Experiment(*values) for number, *values in found}
 
-    def describe_model(self, fingerprint: str, facts: dict[str, Any]) -> None:
-        """Keep what is known about a model (its objective, its seed): no result depends on it, but a table names it."""
+    def rename(self, experiment: int, spec: str) -> None:
+        """Write an experiment's settings another way, where the presets that its spec names have changed."""
         with self._clear_errors(), self._transaction():
-            self._connection.execute(MODELS)
-            self._connection.execute("INSERT OR REPLACE INTO models VALUES (?, ?)", (fingerprint, json.dumps(facts)))
+            self._connection.execute("UPDATE experiments SET spec = ? WHERE id = ?", (spec, experiment))
+
+    def describe_model(self, fingerprint: str, facts: dict[str, Any], classes: Sequence[str] = ()) -> None:
+        """Keep what is known about a model (its objective, its seed, its classes): no result depends on it, but tables name it."""
+        values = (fingerprint, json.dumps(facts), json.dumps(classes))
+        with self._clear_errors(), self._transaction():
+            self._connection.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?)", values)
 
     def models(self) -> dict[str, dict[str, Any]]:
         """Return what is known about models, by fingerprint."""
-        with self._clear_errors():
-            if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'models'").fetchone():
-                return {}
-            found = self._connection.execute("SELECT fingerprint, facts FROM models").fetchall()
-        return {fingerprint: json.loads(facts) for fingerprint, facts in found}
+        return {name: json.loads(facts) for name, facts in self.select("SELECT fingerprint, facts FROM models")}
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """Return the names of the classes that labels and predictions are numbers of, by the model's fingerprint."""
+        return {
+            name: tuple(json.loads(found)) for name, found in self.select("SELECT fingerprint, classes FROM models")
+        }
 
     def add(self, experiment: int, rows: Iterable[Row]) -> int:
         """Add rows, all or none, and return how many were new; those that are there already stay as they are."""
         values = ((experiment, *_encode(row)) for row in rows)
         with self._clear_errors(), self._transaction():
             before = self._connection.total_changes
-            self._connection.executemany("INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._connection.executemany(f"INSERT OR IGNORE INTO results VALUES ({', '.join('?' * 12)})", values)
             return self._connection.total_changes - before
 
-    def count(self, experiments: Sequence[int]) -> int:
-        """Return how many rows some experiments have."""
-        places = ", ".join("?" * len(experiments))
-        with self._clear_errors():
-            query = f"SELECT COUNT(*) FROM rows WHERE experiment IN ({places})"
-            return int(self._connection.execute(query, tuple(experiments)).fetchone()[0])
-
-    def items(self, experiment: int) -> Iterator[Item]:
-        """Yield which images an experiment has, without reading their results."""
-        query = "SELECT corruption, severity, image FROM rows WHERE experiment = ?"
-        with self._clear_errors():
-            for values in self._connection.execute(query, (experiment,)):
-                yield Item(*values)
-
     def outcomes(self, experiment: int) -> Iterator[Outcome]:
-        """Yield whether each image was right before adaptation and after the last step: all that a table needs, read fast."""
-        query = "SELECT corruption, severity, image, label, predictions FROM rows WHERE experiment = ?"
-        with self._clear_errors():
-            for corruption, severity, image, label, predictions in self._connection.execute(query, (experiment,)):
-                right = label.to_bytes(4, "little")  # as _encode writes predictions
-                yield corruption, severity, image, predictions[:4] == right, predictions[-4:] == right
+        """Yield whether each image was right before adaptation and after the last step: all that a resumed run needs."""
+        return self.select(
+            "SELECT corruption, severity, image, before = label, after = label FROM results WHERE experiment = ?",
+            experiment,
+        )
 
     def rows(self, experiment: int) -> Iterator[Row]:
         """Yield an experiment's rows in the order of corruption, severity and image."""
         query = (
-            "SELECT corruption, severity, image, label, predictions, probabilities, seconds FROM rows "
+            "SELECT corruption, severity, image, label, trace, seconds, file FROM results "
             "WHERE experiment = ? ORDER BY corruption, severity, image"
         )
-        with self._clear_errors():
-            for values in self._connection.execute(query, (experiment,)):
-                yield _decode(*values)
+        for *item, label, trace, seconds, file in self.select(query, experiment):
+            predictions, *probabilities = unpack_trace(trace)
+            yield Row(
+                *item, label, tuple(predictions.tolist()), *(tuple(p.tolist()) for p in probabilities), seconds, file
+            )
 
-    def _address(self, write: bool) -> str:
+    def select(self, query: str, *values: str | int) -> Iterator[Any]:
+        """Yield what an SQL query finds."""
+        with self._clear_errors():
+            yield from self._connection.execute(query, values)
+
+    def _uri(self, write: bool) -> str:
         """Say to sqlite how to open the file: a reader needs the log of the last rows too, and the right to tidy it away."""
         mode = "rwc" if write else "rw" if os.access(self.path.parent, os.W_OK) else self._closed()
         return f"{self.path.resolve().as_uri()}?mode={mode}"
@@ -214,7 +229,7 @@ class Store:
         if self._number("schema_version") == 0:
             if not write:
                 raise TtapsError(f"There are no results in {self.path.parent} yet.\nMake some with: ttaps evaluate")
-            self._keep_log()
+            self._enable_wal()
             with self._transaction():
                 if self._number("schema_version") == 0:  # another process may have been faster
                     self._make_tables()
@@ -229,9 +244,9 @@ class Store:
         # A power cut may cost the last rows, never the file; a killed process costs neither, and nothing waits for the disk.
         self._connection.execute("PRAGMA synchronous = NORMAL")
 
-    def _keep_log(self) -> None:
+    def _enable_wal(self) -> None:
         """Switch a new file to the write-ahead log; where two processes switch it at once, sqlite refuses both instead of waiting."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 self._connection.execute("PRAGMA journal_mode = WAL")
@@ -242,8 +257,8 @@ class Store:
             time.sleep(0.01)
 
     def _make_tables(self) -> None:
-        for table in TABLES:
-            self._connection.execute(table)
+        for statement in SCHEMA:
+            self._connection.execute(statement)
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -290,22 +305,22 @@ def merge(folders: Sequence[Path], into: Path) -> int:
     with Store(into) as target:
         for folder in folders:
             with Store(folder, write=False) as source:
+                classes = source.classes()
                 for fingerprint, facts in source.models().items():
-                    target.describe_model(fingerprint, facts)
+                    target.describe_model(fingerprint, facts, classes[fingerprint])
                 for number, experiment in source.experiments().items():
                     added += target.add(target.experiment(experiment), source.rows(number))
     return added
 
 
-def _encode(row: Row) -> tuple[str, int, int, int, bytes, bytes, float]:
+def unpack_trace(trace: bytes) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+    """Return predictions, confidences and label probabilities before adaptation and after every step, each (steps + 1,)."""
+    numbers = np.frombuffer(trace, dtype="<i4").reshape(3, -1)
+    return numbers[0], numbers[1].view("<f4"), numbers[2].view("<f4")
+
+
+def _encode(row: Row) -> tuple[str | int | float | bytes, ...]:
     probabilities = np.array([row.confidence, row.label_probability], dtype="<f4")
-    predictions = np.array(row.predictions, dtype="<i4")
-    return *row.item, row.label, predictions.tobytes(), probabilities.tobytes(), row.seconds
-
-
-def _decode(
-    corruption: str, severity: int, image: int, label: int, predictions: bytes, probabilities: bytes, seconds: float
-) -> Row:
-    confidence, label_probability = np.frombuffer(probabilities, dtype="<f4").reshape(2, -1).tolist()
-    trace = np.frombuffer(predictions, dtype="<i4").tolist()
-    return Row(corruption, severity, image, label, tuple(trace), tuple(confidence), tuple(label_probability), seconds)
+    trace = np.array(row.predictions, dtype="<i4").tobytes() + probabilities.tobytes()
+    ends = row.predictions[0], row.predictions[-1], row.confidence[0], row.confidence[-1]
+    return *row.item, row.file, row.label, *ends, row.seconds, trace

@@ -1,19 +1,18 @@
-"""Which runs are one column of a table, and what it is called. Runs that differ only in their seeds are one."""
+"""Which experiments are one column of a table, and what it is called. Experiments that differ only in their seeds are one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttaps.adaptation import METHODS
-from ttaps.adaptation.presets import PRESETS
-from ttaps.evaluate.settings import all_settings, default_name, settings_name
-from ttaps.report.outcomes import Run
-from ttaps.report.published import LABELS
-from ttaps.report.style import PLAIN, Look, look
+import pandas as pd
 
-PAPER = {
+from ttaps.report.figures.style import SeriesStyle, series_style
+from ttaps.report.load import PAPER_NAMES, RUN
+
+PAPER_COLUMNS = {
     ("baseline", "source"): "baseline",
     ("jt", "source"): "jt",
     ("jt", "ttaps"): "jt+tta",
@@ -24,156 +23,131 @@ PAPER = {
     ("mt3", "mt3"): "mt3",
 }
 """Which of the paper's columns a model's objective and a method make."""
-LONGEST = 34  # a label with more than that has the rest of its settings in the protocol only
+Styles = dict[tuple[str, str], SeriesStyle]
+Models = Mapping[str, dict[str, Any]]
+"""What is known of models, by fingerprint."""
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class TableColumn:
     """One column of a table: a model and a method with its settings, over all seeds."""
 
-    label: str
-    runs: tuple[Run, ...]
-    look: Look = PLAIN
+    spec: str
+    """The method with its settings, as ``--methods`` takes it."""
+    method: str
+    protocol: str
+    """What is reset between images."""
+    objective: str
+    """What the models were trained with; empty where that is not known."""
+    num_prototypes: int
+    """K; 0 where it is not known."""
+    training: str
+    """What its models have in common, besides K: how they were trained and what their network is."""
+    rows: pd.DataFrame
+    """Its images, of all seeds."""
+    label: str = ""
+    """The spec, with the model and K where a table has several: ``ttaps:tuned (jt-cifar10)``."""
+    style: SeriesStyle = SeriesStyle()
+
+    def at(self, severity: int | None) -> pd.DataFrame:
+        """Return its images at one severity or all."""
+        return self.rows if severity is None else self.rows[self.rows["severity"] == severity]
 
     @property
-    def color(self) -> str:
-        """Its color in every figure."""
-        return self.look.color
+    def models(self) -> list[tuple[str, str]]:
+        """Name and fingerprint of each model."""
+        known = self.rows.drop_duplicates("fingerprint")
+        return list(zip(known["model"], known["fingerprint"], strict=True))
 
     @property
-    def method(self) -> str:
-        """The method's own name."""
-        return self.runs[0].experiment.method
+    def several_seeds(self) -> bool:
+        """Whether it has more than one seed, of training or of views."""
+        return len(self.rows[RUN].drop_duplicates()) > 1
 
     @property
-    def objective(self) -> str:
-        """What the model was trained with; empty where it is not known."""
-        return str(self.runs[0].facts.get("objective", ""))
+    def adapts(self) -> bool:
+        """Whether it has a before and an after."""
+        return self.method != "source"
 
     @property
-    def prototypes(self) -> int | None:
-        """K; None where it is not known."""
-        found: int | None = self.runs[0].facts.get("model", {}).get("num_prototypes")
-        return found
+    def paper_key(self) -> str:
+        """Which of the paper's columns it is; empty where it is none of them."""
+        return PAPER_COLUMNS.get((self.objective, self.method), "")
 
     @property
-    def steps(self) -> int:
-        """Predictions after the first: gradient steps per image, of methods that take any."""
-        return self.runs[0].steps
-
-    @property
-    def learns(self) -> bool:
-        """Whether it takes gradient steps: BN and the average over views have a second prediction, and learn nothing in between."""
-        return self.steps > 0 and (self.method not in METHODS or METHODS[self.method]().num_steps > 0)
-
-    @property
-    def paper(self) -> str | None:
-        """Which of the paper's columns this is."""
-        return PAPER.get((self.objective, self.method))
-
-    @property
-    def settings(self) -> str:
-        """A short name of its method's settings; empty for the defaults."""
-        return settings_name(self.runs[0].experiment)
+    def paper_name(self) -> str:
+        """The paper's name of such a column; empty where it has none."""
+        return PAPER_NAMES.get(self.paper_key, "")
 
 
-def make_columns(runs: Sequence[Run], looks: dict[tuple[str, str], Look]) -> list[Column]:
-    """Put runs on one data set into columns with names that differ, in the paper's order.
+def make_columns(rows: pd.DataFrame, models: Models, styles: Styles) -> list[TableColumn]:
+    """Group the rows of one data set into columns with distinct labels, in the paper's order.
 
-    ``looks`` are those of a report's columns by method and name; new ones are added, so that a name looks the same everywhere.
+    ``styles`` are those of the report's columns so far; new ones are added, so that a label looks the same in every figure.
     """
-    groups: dict[str, list[Run]] = {}
-    for run in _once(runs):
-        groups.setdefault(repr(_without_seeds(run)), []).append(run)
-    columns = [Column("", tuple(part)) for group in groups.values() for part in _replicates(group)]
-    return [replace(column, look=_look(column, looks)) for column in _named(sorted(columns, key=_place))]
+    known = _known_models(rows, models)
+    groups = rows.groupby([rows["spec"], rows["protocol"], rows["fingerprint"].map(known["group"])], sort=False)
+    columns = sorted((_column(group, known) for _, group in groups), key=_place)
+    labels = pd.Series([column.label for column in columns], dtype=str)
+    labels = _told_apart(labels, pd.Series([column.protocol for column in columns], dtype=str))
+    columns = [replace(column, label=label) for column, label in zip(columns, labels, strict=True)]
+    return [replace(column, style=_style(column, styles)) for column in columns]
 
 
-def _look(column: Column, looks: dict[tuple[str, str], Look]) -> Look:
-    method = column.paper or column.method
-    variant = sum(known == method for known, _ in looks)
-    return looks.setdefault((method, column.label), look(method, variant))
+def _known_models(rows: pd.DataFrame, models: Models) -> pd.DataFrame:
+    """Return each model's training, its group and the group's name, by fingerprint; the models of a group are seeds of one training.
+
+    Two models with the same seed are two trainings, each a group of its own.
+    """
+    known = rows.drop_duplicates("fingerprint").set_index("fingerprint", drop=False)
+    known["training"] = [_training(name, models.get(name, {})) for name in known.index]
+    known["group"] = known["training"] + known["num_prototypes"].astype(str)
+    twice = known.groupby("group")["training_seed"].transform("nunique") < known.groupby("group")["model"].transform("size")
+    known["group"] = known["group"].where(~twice, known["fingerprint"])
+    groups = known.groupby("group", sort=False)
+    one_name = groups["model"].nunique() == 1
+    names = groups["model"].first().where(one_name | (groups["objective"].first() == ""), groups["objective"].first())
+    ks = "K=" + groups["num_prototypes"].first().astype(str)
+    for extra in (groups["objective"].first(), ks, groups["fingerprint"].first().str[:6]):
+        names = _told_apart(names, extra)
+    known["name"] = known["group"].map(names) if len(names) > 1 else ""
+    return known
 
 
-def _once(runs: Sequence[Run]) -> list[Run]:
-    """Leave out what differs only in a seed that changes nothing: without steps there are no views. The longest run stays."""
-    found: dict[str, Run] = {}
-    for run in sorted(runs, key=lambda run: len(run.rows)):
-        views = run.experiment.seed if run.steps else None
-        found[repr((_without_seeds(run), run.experiment.fingerprint, views))] = run
-    return sorted(found.values(), key=lambda run: (run.facts.get("seed", 0), run.experiment.seed))
+def _training(fingerprint: str, facts: Mapping[str, Any]) -> str:
+    """Return what is known of a model besides its seed and K; one of which nothing is known is like no other."""
+    if not facts:
+        return fingerprint
+    network = {name: value for name, value in facts.get("model", {}).items() if name != "num_prototypes"}
+    return json.dumps({**facts, "seed": None, "model": network}, sort_keys=True)
 
 
-def _without_seeds(run: Run) -> tuple[Any, ...]:
-    """Return all that runs of one column have in common; a model of which nothing is known is like no other."""
-    e = run.experiment
-    facts = {name: value for name, value in run.facts.items() if name != "seed"} or e.fingerprint
-    return e.data, e.digest, e.method, sorted(all_settings(e).items()), e.protocol, facts
+def _told_apart(names: pd.Series[str], extra: pd.Series[str]) -> pd.Series[str]:
+    """Add something to names that are the same, where it differs between them."""
+    differs = extra.groupby(names).transform("nunique") > 1
+    return names.where(~differs | (extra == ""), names + ", " + extra)
 
 
-def _replicates(runs: Sequence[Run]) -> list[list[Run]]:
-    """Take runs apart by model where two models have the same seed: those are two trainings, not two seeds of one."""
-    models: dict[str, list[Run]] = {}
-    for run in runs:
-        models.setdefault(run.experiment.fingerprint, []).append(run)
-    seeds = {part[0].facts.get("seed") for part in models.values()}
-    return [list(runs)] if len(seeds) == len(models) else list(models.values())
+def _column(rows: pd.DataFrame, known: pd.DataFrame) -> TableColumn:
+    first = rows.iloc[0]
+    model = known.loc[first["fingerprint"]]
+    if first["method"] == "source":  # without adaptation a seed of views changes nothing: keep the one with the most images
+        longest = rows.groupby(RUN).size().groupby("fingerprint").idxmax()
+        rows = rows[pd.MultiIndex.from_frame(rows[RUN]).isin(longest)]
+    rows = rows.sort_values(["training_seed", *RUN, "corruption", "severity", "image"])
+    label = f"{first['spec']} ({model['name']})" if model["name"] else first["spec"]
+    names = [str(first[name]) for name in ("spec", "method", "protocol", "objective")]
+    return TableColumn(*names, int(first["num_prototypes"]), model["training"], rows, label)
 
 
-def _named(columns: Sequence[Column]) -> list[Column]:
-    """Give columns their names: model and method, settings and K where there are several; and whatever else tells them apart."""
-    ks: dict[str, set[int | None]] = {}
-    settings: dict[str, set[str]] = {}
-    for column in columns:
-        ks.setdefault(column.objective, set()).add(column.prototypes)
-        settings.setdefault(_name(column), set()).add(column.settings)
-    found = []
-    for column in columns:
-        several = len(settings[_name(column)]) > 1
-        chosen = column.settings or (default_name(column.method) if several else "")
-        k = f", K={column.prototypes}" if len(ks[column.objective]) > 1 else ""
-        found.append(replace(column, label=_label(_name(column), chosen, k)))
-    return _told_apart(found)
+def _style(column: TableColumn, styles: Styles) -> SeriesStyle:
+    method = column.paper_key or column.method
+    variant = sum(known == method for known, _ in styles)
+    return styles.setdefault((method, column.label), series_style(method, variant))
 
 
-def _label(name: str, settings: str, k: str) -> str:
-    if len(name) + len(settings) > LONGEST:
-        settings = f"{settings[: LONGEST - len(name)].rsplit(',', 1)[0]}, …"
-    return f"{name} ({settings}){k}" if settings else f"{name}{k}"
-
-
-def _name(column: Column) -> str:
-    """Name a column as the paper does where it has one like it, else by model and method."""
-    objective, method = column.objective, column.method
-    if column.paper:
-        return LABELS[column.paper]
-    model = LABELS.get(objective, objective) or column.runs[0].experiment.model
-    if method != "source":
-        return f"{model} {method.upper()}"
-    return f"{model} source" if (objective, objective) in PAPER else model  # TTT is the method, too
-
-
-def _place(column: Column) -> tuple[int, str, int, str, int, str]:
-    """Order columns as the paper does and others after them, by name, settings (the default ones first), K and model."""
-    order, named = list(LABELS), ["", *PRESETS.get(column.method, {})]
-    place = order.index(column.paper) if column.paper else len(order)
-    known = named.index(column.settings) if column.settings in named else len(named)
-    return place, _name(column), known, column.settings, column.prototypes or 0, column.runs[0].experiment.model
-
-
-def _told_apart(columns: Sequence[Column]) -> list[Column]:
-    """Add to labels that are the same what tells them apart: all settings, the model's name, or its fingerprint."""
-    extras: tuple[Callable[[Column], str], ...] = (
-        lambda column: column.settings,
-        lambda column: column.runs[0].experiment.model,
-        lambda column: f"{column.runs[0].experiment.model} {column.runs[0].experiment.fingerprint[:6]}",
-    )
-    labels = [column.label for column in columns]
-    found = []
-    for place, column in enumerate(columns):
-        twins = [other for other in columns if other.label == column.label]
-        names = (extra for extra in extras if len(set(map(extra, twins))) == len(twins))
-        extra = next(names, lambda column, place=place: str(place + 1))
-        alone = labels.count(column.label) == 1
-        found.append(column if alone else replace(column, label=f"{column.label}, {extra(column)}"))
-    return found
+def _place(column: TableColumn) -> tuple[Any, ...]:
+    """Order columns as the paper does, and others after them."""
+    order = list(PAPER_NAMES)
+    place = order.index(column.paper_key) if column.paper_key else len(order)
+    return place, column.objective, column.spec, column.num_prototypes, column.models

@@ -2,91 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from ttaps.adaptation import EPISODIC
-from ttaps.adaptation.presets import PRESETS
-from ttaps.evaluate.settings import changed_settings, default_name
-from ttaps.evaluate.summary import AVERAGE
-from ttaps.report.columns import Column
-from ttaps.report.published import ORIGIN, SETS
-from ttaps.report.tables import Shown, Table
+import pandas as pd
+
+from ttaps.evaluate.statistics import AVERAGE
+from ttaps.report.columns import TableColumn
+from ttaps.report.load import CITATIONS, PUBLISHED_SETS, RUN
+from ttaps.report.tables import Table
+
+EPISODIC = "episodic"
+READING = (
+    "± is the standard deviation over seeds, of training or of views; a column without it has one seed. "
+    "Intervals are 95 %: over images, Wilson's for an accuracy, paired for a difference. p is the exact McNemar test; for an average "
+    "or several seeds, where an image counts once, the exact sign test over images. No p is corrected for the number of comparisons."
+)
 
 
 def protocol(table: Table) -> list[str]:
-    """Return a table's protocol: what every column was measured with, and how to read the numbers.
+    """Return what every column was measured with, and how to read the numbers.
 
-    That by severity has only what is its own: the tables of each severity follow it.
+    A table by severity has only what is its own: the tables of each severity follow it.
     """
     lines = [_measured(table)]
     if table.severity is None:
         return [*lines, *_warnings(table)]
-    lines += [f"{shown.label}: {column_protocol(shown, table)}" for shown in table.ours]
-    lines += _warnings(table)
-    lines.append(
-        "± is the standard deviation over seeds, of training or of views; a column without it has one seed. "
-        "Intervals are 95 %: over images, Wilson's for an accuracy, paired for a difference. p is the exact McNemar test; for an average "
-        "or several seeds, where a picture counts once, the exact sign test over pictures. No p is corrected for the number of comparisons."
-    )
-    if table.published:
-        name = SETS[table.data]
+    lines += [f"{column.label}: {column_protocol(column, table)}" for column in table.columns]
+    lines += [*_warnings(table), READING]
+    if len(table.published):
+        name = PUBLISHED_SETS[table.data]
         other = "" if name == table.data else f" Those are all 10,000 images of {name}, not this sample."
-        lines.append(f"{ORIGIN[name]}{other}")
+        lines.append(f"{CITATIONS[name]}{other}")
     return lines
 
 
-def column_protocol(shown: Shown, table: Table) -> str:
-    """Say what model, method, settings, seeds and images a column is of."""
-    column = shown.column
-    if column is None:
-        return "published"
-    views = f"seeds of views {_listed(_seeds(column))}" if column.steps else ""
-    parts = filter(None, (model_words(column), method_words(column), views, images_words(shown, table)))
-    return "; ".join(parts)
+def column_protocol(column: TableColumn, table: Table) -> str:
+    """Say which model, method, settings, seeds and images a column is of."""
+    rows = column.at(table.severity)
+    views = f"seeds of views {_listed(rows['seed'].unique())}" if column.adapts else ""
+    return "; ".join(filter(None, (_model(column), _method(column, rows), views, _images(column, table))))
 
 
-def model_words(column: Column) -> str:
+def _model(column: TableColumn) -> str:
     """Name a column's models with their fingerprints, and how they were trained where that is known."""
-    models = dict.fromkeys((run.experiment.model, run.experiment.fingerprint) for run in column.runs)
-    names = ", ".join(f"{name} ({fingerprint})" for name, fingerprint in models)
-    training = {run.facts["seed"] for run in column.runs if "seed" in run.facts}
+    names = ", ".join(f"{name} ({fingerprint})" for name, fingerprint in column.models)
+    seeds = [seed for seed in column.rows["training_seed"].unique() if seed >= 0]
     facts = [
         f"objective {column.objective}" if column.objective else "",
-        f"K={column.prototypes}" if column.prototypes else "",
-        f"seeds of training {_listed(sorted(training))}" if training else "",
+        f"K={column.num_prototypes}" if column.num_prototypes else "",
+        f"seeds of training {_listed(seeds)}" if seeds else "",
     ]
-    return f"model{'s' if len(models) > 1 else ''} {', '.join([names, *filter(None, facts)])}"
+    return f"model{'s' if len(column.models) > 1 else ''} {', '.join([names, *filter(None, facts)])}"
 
 
-def method_words(column: Column) -> str:
-    """Say how a column adapts, with its steps, the settings that are not default, and what is reset."""
-    if not column.steps:
-        return f"{column.method}: no adaptation"
-    experiment = column.runs[0].experiment
-    kept = f"not everything is reset after an image ({experiment.protocol}): the order of images counts"
-    reset = "weights and optimizer are reset after every image" if experiment.protocol == EPISODIC else kept
-    how = [f"{column.steps} step{'s' if column.steps > 1 else ''}", f"{settings_words(column)}; {reset}"]
-    if not column.learns:
-        how = ["no step", settings_words(column)]
-    seconds = sum(float(run.rows["seconds"].mean()) for run in column.runs) / len(column.runs)
-    return f"{', '.join([column.method, *how])}; {seconds:.2g} s per image"
+def _method(column: TableColumn, rows: pd.DataFrame) -> str:
+    """Say how a column adapts and what is reset between images."""
+    if not column.adapts:
+        return f"{column.spec}: no adaptation"
+    kept = f"not everything is reset after an image ({column.protocol}): the order of images counts"
+    reset = "everything is reset after every image (episodic)" if column.protocol == EPISODIC else kept
+    seconds = rows.groupby(RUN)["seconds"].mean().mean()
+    return f"method {column.spec}; {reset}; {seconds:.2g} s per image"
 
 
-def settings_words(column: Column) -> str:
-    """Say which settings a column's method has: the name they go by, and all that is not default."""
-    experiment = column.runs[0].experiment
-    changed = ", ".join(f"{name} {value}" for name, value in changed_settings(experiment).items())
-    if not changed:
-        name = default_name(column.method)
-        return f"default settings ('{name}')" if name else "default settings"
-    name = column.settings.partition(",")[0]
-    return f"settings '{name}': {changed}" if name in PRESETS.get(column.method, {}) else changed
-
-
-def images_words(shown: Shown, table: Table) -> str:
+def _images(column: TableColumn, table: Table) -> str:
     """Say how many images a column has per corruption."""
-    counts = [count for row, cell in shown.cells.items() if row != AVERAGE for count in cell.n or ()]
-    low, high = min(counts), max(counts)
+    counts = table.numbers.loc[column.label].drop(index=AVERAGE, errors="ignore")
+    low, high = counts["n_min"].min(), counts["n_max"].max()
     each = " at each severity" if table.severity is None else " under each corruption" if len(table.rows) > 1 else ""
     return f"n = {low if low == high else f'{low} to {high}'}{each}"
 
@@ -97,7 +79,7 @@ def _measured(table: Table) -> str:
     if table.severity is None:
         return (
             f"{table.metric.capitalize()} in % on {table.data} (labels {table.digest}), averaged over {words} at each "
-            "severity, after the last step. What each column is measured with stands below the tables of each severity."
+            "severity, after the last step. What each column was measured with is below the tables of each severity."
         )
     corrupted = f" at severity {table.severity}, {words}" if table.severity else ""
     return f"{table.metric.capitalize()} in % on {table.data}{corrupted} (labels {table.digest}), after the last step."
@@ -106,22 +88,17 @@ def _measured(table: Table) -> str:
 def _warnings(table: Table) -> list[str]:
     """Say where numbers of one table are not of the same images."""
     found = []
-    cells = [cell for shown in table.ours for row, cell in shown.cells.items() if row != AVERAGE]
-    sizes = {count for cell in cells for count in cell.n or ()}
-    if len(sizes) > 1:
+    counts = table.numbers.drop(index=AVERAGE, level="row", errors="ignore")[["n_min", "n_max"]]
+    if counts.stack().nunique() > 1:
         found.append(
             "Not finished: numbers of images differ; differences between columns use only the images that both have."
         )
     what = "severities" if table.severity is None else "corruptions"
-    partial = [shown.label for shown in table.ours if not shown.complete(table.rows)]
+    partial = [column.label for column in table.columns if table.partial(column.label)]
     if partial:
         found.append(f"* {', '.join(partial)}: some {what} are missing, and the average is over those that are there.")
     return found
 
 
-def _seeds(column: Column) -> list[int]:
-    return sorted({run.experiment.seed for run in column.runs})
-
-
-def _listed(values: Sequence[object]) -> str:
-    return ", ".join(map(str, values))
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(map(str, sorted(map(int, values))))  # type: ignore[call-overload]

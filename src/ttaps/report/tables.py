@@ -1,62 +1,39 @@
-"""The paper's Tables III and IV from outcomes: corruptions (or severities) as rows, methods as columns, and how sure each number is."""
+"""The paper's Tables III and IV from rows: corruptions (or severities) as rows, methods as columns, and how certain each number is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-import numpy as np
+import pandas as pd
 
-from ttaps.evaluate.statistics import mean_std
-from ttaps.evaluate.summary import AVERAGE, ORDER, Accuracy, Difference, Line, measure
-from ttaps.report.columns import Column, make_columns
-from ttaps.report.outcomes import Run
-from ttaps.report.pairs import before_after, conditions, select, versus
-from ttaps.report.published import LABELS, Published, published_columns
-from ttaps.report.style import Look
+from ttaps.evaluate.statistics import AVERAGE, CONDITION, ORDER, STATISTICS, accuracy_table, compare_table
+from ttaps.report.columns import Styles, TableColumn, make_columns
+from ttaps.report.load import RUN, Results, load_published
 
 Metric = Literal["accuracy", "error"]
 SEVERITY = "severity "
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of a table in %; what is not known of published ones is None."""
-
-    value: float
-    std: float | None
-    """Over seeds; one seed has none."""
-    best: bool = False
-    line: Line | None = None
-    """Before, after and their difference, with intervals over images."""
-    n: tuple[int, int] | None = None
-    """Images, of the seed that has the fewest and the one that has the most."""
-
-
-@dataclass(frozen=True, eq=False)
-class Shown:
-    """A column with its numbers by row; what was not evaluated is missing."""
-
-    label: str
-    cells: dict[str, Cell]
-    column: Column | None = None
-    """None if it is published."""
-
-    def complete(self, rows: Sequence[str]) -> bool:
-        """Say whether all rows are there, so that the average means what it says."""
-        return all(row in self.cells for row in rows)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two columns on the images that both have."""
-
-    first: str
-    second: str
-    lines: tuple[Line, ...]
-    """Of each row that both have; the average is last."""
+SHORT_NAMES = {
+    "brightness": "brit",
+    "contrast": "contr",
+    "defocus_blur": "defoc",
+    "elastic_transform": "elast",
+    "gaussian_noise": "gauss",
+    "glass_blur": "glass",
+    "impulse_noise": "impul",
+    "jpeg_compression": "jpeg",
+    "motion_blur": "motn",
+    "pixelate": "pixel",
+    "shot_noise": "shot",
+    "zoom_blur": "zoom",
+    "speckle_noise": "speck",
+    "gaussian_blur": "gblur",
+    "spatter": "spatt",
+    "saturate": "satur",
+}
+"""The paper's short names, and like them the extra ones; others stay as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,157 +47,140 @@ class Table:
     metric: Metric
     rows: tuple[str, ...]
     """Corruptions in the paper's order, or severities; the average is last where there are several."""
-    ours: tuple[Shown, ...]
-    published: tuple[Shown, ...]
-    comparisons: tuple[Comparison, ...]
+    corruptions: tuple[str, ...]
+    columns: tuple[TableColumn, ...]
+    numbers: pd.DataFrame
+    """By (column, row): ``value`` in % with its ``std`` over seeds, ``best``, the fewest and most images of a seed (``n_min``,
+    ``n_max``), and the statistics of :mod:`ttaps.evaluate.statistics`. What was not evaluated is missing."""
+    published: pd.DataFrame
+    """By (column, row): ``value``, ``std`` and ``best``; columns have the paper's names."""
+    comparisons: pd.DataFrame
+    """By (first, second, row): the statistics of two columns on the images that both have."""
 
     @property
-    def adapting(self) -> list[Shown]:
-        """Our columns that have a before and an after."""
-        return [shown for shown in self.ours if shown.column and shown.column.steps]
+    def adapting(self) -> list[TableColumn]:
+        """The columns that have a before and an after."""
+        return [column for column in self.columns if column.adapts]
+
+    def partial(self, label: str) -> bool:
+        """Say whether one of our columns lacks rows, so that its average is over those that are there."""
+        return label in self.numbers.index and len(self.numbers.loc[label]) < len(self.rows)
 
     @property
-    def corruptions(self) -> tuple[str, ...]:
-        """All corruptions that any of our columns has, in the paper's order."""
-        return corruptions_of([shown.column for shown in self.ours if shown.column], self.severity)
+    def images(self) -> str:
+        """Name the images of the table."""
+        if self.severity is None:
+            return f"{self.data}, all severities"
+        return f"{self.data}, severity {self.severity}" if self.severity else self.data
 
 
-def make_tables(runs: Sequence[Run], metric: Metric = "accuracy", published: bool = True) -> list[Table]:
+def make_tables(results: Results, metric: Metric = "accuracy", published: bool = True) -> list[Table]:
     """Return a table for each data set and severity; where there are several severities, one by severity comes first."""
-    sets: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        sets.setdefault((run.experiment.data, run.experiment.digest), []).append(run)
     found: list[Table] = []
-    looks: dict[tuple[str, str], Look] = {}
-    for (data, digest), group in sets.items():
-        columns = make_columns(group, looks)
-        severities = sorted({int(s) for run in group for s in np.unique(run.rows["severity"])})
+    styles: Styles = {}
+    for _, rows in results.rows.groupby(["data", "digest"], sort=False):
+        columns = make_columns(rows, results.models, styles)
+        severities = sorted(map(int, rows["severity"].unique()))
         wanted = [None, *severities] if len(severities) > 1 else severities
-        found += [_table(data, digest, severity, columns, metric, published) for severity in wanted]
+        found += [_table(columns, severity, metric, published) for severity in wanted]
     return found
 
 
-def severest(tables: Sequence[Table]) -> list[Table]:
+def highest_severity(tables: Sequence[Table]) -> list[Table]:
     """Return each data set's table of the highest severity, which is the paper's: the one to look at first, and in detail."""
     return list({(table.data, table.digest): table for table in tables}.values())
 
 
-def _table(
-    data: str, digest: str, severity: int | None, columns: Sequence[Column], metric: Metric, published: bool
-) -> Table:
-    columns = [column for column in columns if any(len(select(run.rows, severity)) for run in column.runs)]
-    rows = _rows(columns, severity)
-    ours = [Shown(column.label, _cells(column, severity, rows, metric), column) for column in columns]
-    printed = published_columns(data, severity) if published and severity else {}
-    theirs = [Shown(LABELS[name], _published_cells(cells, rows, metric)) for name, cells in printed.items()]
-    comparisons = [_compare(first, second, severity, metric) for first, second in combinations(columns, 2)]
-    known = tuple(comparison for comparison in comparisons if comparison.lines)
-    return Table(data, digest, severity, metric, rows, _bold(ours, rows, metric), _bold(theirs, rows, metric), known)
+def short_name(row: str) -> str:
+    """Return the paper's short name of a corruption."""
+    return SHORT_NAMES.get(row, row)
 
 
-def _rows(columns: Sequence[Column], severity: int | None) -> tuple[str, ...]:
-    rows = _severities_of(columns) if severity is None else corruptions_of(columns, severity)
-    return (*rows, AVERAGE) if len(rows) > 1 else rows
-
-
-def _part(row: str, severity: int | None) -> tuple[int | None, str | None]:
-    """Return the severity and the corruption that a row is of; None is all of them."""
-    if row == AVERAGE:
-        return severity, None
-    return (int(row.removeprefix(SEVERITY)), None) if severity is None else (severity, row)
-
-
-def _severities_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    found = {int(severity) for column in columns for run in column.runs for severity in np.unique(run.rows["severity"])}
-    return tuple(f"{SEVERITY}{severity}" for severity in sorted(found))
-
-
-def corruptions_of(columns: Sequence[Column], severity: int | None) -> tuple[str, ...]:
-    """Return the corruptions that any of some columns has, in the paper's order."""
-    names = {
-        str(name)
-        for column in columns
-        for run in column.runs
-        for name in np.unique(select(run.rows, severity)["corruption"])
-    }
-    return tuple(sorted(names, key=lambda name: (ORDER.get(name, -1), name)))
-
-
-def _cells(column: Column, severity: int | None, rows: Sequence[str], metric: Metric) -> dict[str, Cell]:
-    cells: dict[str, Cell] = {}
-    for row in rows:
-        part = _part(row, severity)
-        pairs = before_after(column, *part)
-        if len(pairs):
-            line = in_metric(measure(pairs, row, part[0]), metric)
-            std = mean_std(_by_seed(column, *part))[1]
-            counts = [len(select(run.rows, *part)) for run in column.runs]
-            cells[row] = Cell(line.after.percent, std, line=line, n=(min(counts), max(counts)))
-    return cells
-
-
-def _by_seed(column: Column, severity: int | None, corruption: str | None) -> list[float]:
-    """Return the accuracy in % of each seed, every corruption and severity with the same weight."""
-    found = []
-    for run in column.runs:
-        rows = select(run.rows, severity, corruption)
-        if len(rows):
-            places = conditions(rows)
-            shares = np.bincount(places, rows["right"][:, -1]) / np.bincount(places)
-            found.append(100 * float(shares.mean()))
-    return found
-
-
-def _published_cells(cells: dict[str, Published], rows: Sequence[str], metric: Metric) -> dict[str, Cell]:
-    """Return published numbers; the average of only some corruptions is taken anew, and its deviation is not known."""
-    found = {row: cells[row] for row in rows if row in cells}
-    shown = [cell.accuracy for row, cell in found.items() if row != AVERAGE]
-    if AVERAGE in found and len(shown) < len(cells) - 1:
-        found[AVERAGE] = Published(sum(shown) / len(shown), None)
-    flip = metric == "error"
-    return {row: Cell(100 - cell.accuracy if flip else cell.accuracy, cell.std) for row, cell in found.items()}
-
-
-def _compare(first: Column, second: Column, severity: int | None, metric: Metric) -> Comparison:
-    lines = []
-    for row in _rows([first, second], severity):
-        part = _part(row, severity)
-        pairs = versus(first, second, *part)
-        if len(pairs):
-            lines.append(in_metric(measure(pairs, row, part[0]), metric))
-    return Comparison(first.label, second.label, tuple(lines))
-
-
-def in_metric(line: Line, metric: Metric) -> Line:
-    """Return a line of accuracies as it is, or as errors."""
+def in_metric(numbers: pd.DataFrame, metric: Metric) -> pd.DataFrame:
+    """Return statistics of accuracies as they are, or as errors; done twice, they are accuracies again."""
     if metric == "accuracy":
-        return line
-    before, after = (Accuracy(100 - a.percent, 100 - a.high, 100 - a.low) for a in (line.before, line.after))
-    d = line.difference
-    difference = Difference(-d.points, -d.high, -d.low, d.p, d.fixed, d.broken)
-    return replace(line, before=before, after=after, difference=difference)
+        return numbers
+    values = [name for name in ("value", "before", "after") if name in numbers]
+    flipped = {name: 100 - numbers[name] for name in values} | {"change": -numbers["change"]}
+    for name, whole in (("before", 100), ("after", 100), ("change", 0)):
+        flipped |= {f"{name}_low": whole - numbers[f"{name}_high"], f"{name}_high": whole - numbers[f"{name}_low"]}
+    return numbers.assign(**flipped)
 
 
-def _bold(columns: Sequence[Shown], rows: Sequence[str], metric: Metric) -> tuple[Shown, ...]:
+def _table(columns: Sequence[TableColumn], severity: int | None, metric: Metric, published: bool) -> Table:
+    parts = {column.label: column.at(severity) for column in columns}
+    parts = {label: part for label, part in parts.items() if len(part)}
+    by = "severity" if severity is None else "corruption"
+    pairs = {pair: _named_rows(compare_table(*(parts[one] for one in pair), [by])) for pair in combinations(parts, 2)}
+    numbers = pd.concat({label: _numbers(part, by) for label, part in parts.items()}, names=["column", "row"])
+    rows = tuple(sorted(numbers.index.unique("row"), key=_row_order))
+    if len(rows) == 2:  # the average of one row is that row
+        rows = rows[:1]
+        numbers = numbers.drop(index=AVERAGE, level="row")
+        pairs = {pair: lines.iloc[:1] for pair, lines in pairs.items()}
+    numbers = in_metric(numbers, metric)
+    every = pd.concat(parts)
+    data, digest = every[["data", "digest"]].iloc[0]
+    printed = _published(load_published(data, severity if published and severity else 0), rows, metric)
+    return Table(
+        *(data, digest, severity, metric, rows),
+        corruptions=tuple(sorted(every["corruption"].unique(), key=_row_order)),
+        columns=tuple(column for column in columns if column.label in parts),
+        numbers=numbers.assign(best=_best(numbers, rows, metric)),
+        published=printed.assign(best=_best(printed, rows, metric)),
+        comparisons=in_metric(_comparisons(pairs), metric),
+    )
+
+
+def _row_order(row: str) -> tuple[bool, int, str]:
+    return row == AVERAGE, ORDER.get(row, -1), row
+
+
+def _named_rows(numbers: pd.DataFrame) -> pd.DataFrame:
+    """Name rows by corruption, or ``severity 3``."""
+    return numbers.set_axis([name if isinstance(name, str) else f"{SEVERITY}{name}" for name in numbers.index])
+
+
+def _numbers(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Return a column's statistics by row; its deviation over seeds weighs every corruption and severity of a seed alike."""
+    each = pd.concat([rows.assign(row=rows[by]), rows.assign(row=AVERAGE)])
+    shares = each.groupby(["row", *RUN, *CONDITION])["correct_after"].mean()
+    std = 100 * shares.groupby(["row", *RUN]).mean().groupby("row").std()
+    images = each.groupby(["row", *RUN]).size().groupby("row")
+    numbers = accuracy_table(rows, [by])
+    numbers = numbers.assign(value=numbers["after"], std=std, n_min=images.min(), n_max=images.max())
+    return _named_rows(numbers)
+
+
+def _published(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd.DataFrame:
+    """Return published numbers of some rows; the average of only some corruptions is computed anew, and its deviation is not known."""
+    whole = numbers.groupby("column").size()
+    numbers = numbers[numbers.index.isin(rows, level="row")].copy()
+    for name in numbers.index.unique("column"):
+        own = numbers.loc[name].drop(index=AVERAGE, errors="ignore")
+        if AVERAGE in rows and len(own) < whole[name] - 1:
+            numbers.loc[(name, AVERAGE), ["value", "std"]] = own["value"].mean(), float("nan")
+    return numbers if metric == "accuracy" else numbers.assign(value=100 - numbers["value"])
+
+
+def _comparisons(pairs: Mapping[tuple[str, str], pd.DataFrame]) -> pd.DataFrame:
+    known, names = {pair: lines for pair, lines in pairs.items() if len(lines)}, ["first", "second", "row"]
+    if known:
+        return pd.concat(known, names=names)
+    return pd.DataFrame(columns=STATISTICS, index=pd.MultiIndex.from_arrays([[], [], []], names=names))
+
+
+def _best(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd.Series[bool]:
     """Mark the best number of every row, and those that print the same, among columns that have the same number of images.
 
-    A column that stands alone is not the best of anything.
+    A column that stands alone is not the best of anything, and the average of only some rows is not the best average.
     """
-    choose = max if metric == "accuracy" else min
-    marked = [dict(shown.cells) for shown in columns]
-    for row in rows:
-        counting = [number for number, shown in enumerate(columns) if _counts(shown, row, rows)]
-        most = max((columns[number].cells[row].n or (0, 0) for number in counting), default=None)
-        alike = [number for number in counting if (columns[number].cells[row].n or (0, 0)) == most]
-        if len(alike) < 2:
-            continue
-        best = choose(round(marked[number][row].value, 1) for number in alike)
-        for number in alike:
-            cell = marked[number][row]
-            marked[number][row] = replace(cell, best=round(cell.value, 1) == best)
-    return tuple(replace(shown, cells=cells) for shown, cells in zip(columns, marked, strict=True))
-
-
-def _counts(shown: Shown, row: str, rows: Sequence[str]) -> bool:
-    """Say whether a column's number may be the best of its row: the average of only some corruptions may not."""
-    return row in shown.cells and (row != AVERAGE or shown.complete(rows))
+    partial = numbers.groupby("column")["value"].transform("size") < len(rows)
+    counting = numbers[~(partial & (numbers.index.get_level_values("row") == AVERAGE))]
+    if "n_max" in counting:
+        images = counting["n_min"] * (counting["n_max"].max() + 1) + counting["n_max"]
+        counting = counting[images == images.groupby("row").transform("max")]
+    printed = counting["value"].map("{:.1f}".format).astype(float)
+    by_row = printed.groupby("row")
+    best = printed == by_row.transform("max" if metric == "accuracy" else "min")
+    return (best & (by_row.transform("size") > 1)).reindex(numbers.index, fill_value=False)

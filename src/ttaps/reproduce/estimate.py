@@ -21,12 +21,11 @@ from ttaps.model.checkpoint import load_model
 from ttaps.reproduce.grid import Grid, Job
 from ttaps.reproduce.sets import Sets
 from ttaps.reproduce.work import MODELS, RESULTS, methods_of
-from ttaps.training.batch import epoch_steps
 from ttaps.training.config import TrainConfig
-from ttaps.training.loop import Run, initial_network
+from ttaps.training.data import Split
+from ttaps.training.run_dir import load_state
 from ttaps.training.schedule import Schedule
-from ttaps.training.split import Split
-from ttaps.training.state import load_state
+from ttaps.training.trainer import Trainer, initial_network
 
 CPU_BATCH = 32  # images of a timed step on a CPU: the time grows with them, so there is no need to wait for 256
 IMAGES = 2  # adapted to by every method, after one that is not timed
@@ -56,7 +55,7 @@ def estimate(grid: Grid, jobs: Sequence[Job], pictures: Sequence[Sets], out: Pat
         few = sets.evaluated.read(list(islice(plan, IMAGES))).to(device)
         kind = replace(job.train, seed=0, model=replace(job.train.model, num_prototypes=300))
         if kind not in training:
-            steps = Schedule(kind, epoch_steps(len(sets.learnt.train), kind.batch_size)).steps
+            steps = Schedule.of(kind, len(sets.learnt.train)).steps
             training[kind] = steps, training_seconds(kind, sets.learnt, device)
         for method in job.methods:
             if (kind.model, method) not in adapting:
@@ -71,14 +70,14 @@ def estimate(grid: Grid, jobs: Sequence[Job], pictures: Sequence[Sets], out: Pat
 def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
     """Time one step of each kind (resolution; with the joint loss or before it) and multiply by how many there are."""
     whole = config.batch_size % CPU_BATCH == 0 and (
-        config.objective != "mt3" or CPU_BATCH % config.loss.task_images == 0
+        config.objective != "mt3" or CPU_BATCH % config.mt3.task_images == 0
     )
     shortened = device == "cpu" and whole and len(split.train) >= CPU_BATCH
-    run = Run(replace(config, batch_size=CPU_BATCH) if shortened else config, Path("unused"), split, device)
+    trainer = Trainer(replace(config, batch_size=CPU_BATCH) if shortened else config, split, device)
     kinds: dict[tuple[int, bool], list[int]] = {}
-    for step in range(run.schedule.steps):
-        kinds.setdefault((run.schedule.size(step), run.schedule.joint_weight(step) > 0), []).append(step)
-    return sum(len(steps) * _fastest(run, steps[-1]) for steps in kinds.values())
+    for step in range(trainer.schedule.steps):
+        kinds.setdefault((trainer.schedule.size(step), trainer.schedule.joint_weight(step) > 0), []).append(step)
+    return sum(len(steps) * _fastest(trainer, steps[-1]) for steps in kinds.values())
 
 
 def seconds_per_image(config: TrainConfig, method: str, pictures: Tensor) -> float:
@@ -108,11 +107,11 @@ def rows_made(out: Path, job: Job, data: Benchmark, plan: Plan) -> int:
         return stored(store, [number for number, experiment in found.items() if experiment in done], plan)
 
 
-def _fastest(run: Run, step: int) -> float:
+def _fastest(trainer: Trainer, step: int) -> float:
     """Do a step three times and return the seconds of the faster of the last two; ``item`` waits for a GPU."""
     times = []
     for _ in range(3):
         began = perf_counter()
-        run.step(step)["loss"].item()
+        trainer.step(step)["loss"].item()
         times.append(perf_counter() - began)
     return min(times[1:])

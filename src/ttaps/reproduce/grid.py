@@ -13,7 +13,8 @@ from ttaps.config import from_dict, read_toml
 from ttaps.errors import UsageError
 from ttaps.evaluate import Benchmark, Plan, open_benchmark
 from ttaps.training.config import TrainConfig
-from ttaps.training.loop import initial_network
+from ttaps.training.presets import merge, read_preset, train_config
+from ttaps.training.trainer import initial_network
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,9 @@ def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]
     columns = values.get("columns")
     whole = isinstance(columns, list) and all(isinstance(one, dict) and "config" in one for one in columns)
     if "data" not in values or not columns or not whole:
-        raise UsageError(f"{path} needs data = ... and [[columns]], each with config = ...; see configs/reproduce.")
+        raise UsageError(
+            f"{path} needs data = ... and [[columns]], each with config = ...; see presets/reproduce in the package."
+        )
     shared = values.pop("train", {})
     own = [column.pop("train", {}) for column in columns]
     if not all(isinstance(changes, Mapping) for changes in (shared, *own)):
@@ -106,19 +109,10 @@ def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]
 
 
 def _train_config(preset: Path, *changes: Mapping[str, Any]) -> TrainConfig:
-    values: Mapping[str, Any] = read_toml(preset)
+    values = read_preset(preset)
     for change in changes:
-        values = _changed(values, change)
-    return from_dict(TrainConfig, values, where=str(preset))
-
-
-def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with some replaced."""
-    inner = {
-        name: _changed(before, change) if isinstance(change, Mapping) and isinstance(before, Mapping) else change
-        for name, change, before in ((name, change, values.get(name, {})) for name, change in changes.items())
-    }
-    return {**values, **inner}
+        values = merge(values, change)
+    return train_config(values, where=str(preset))
 
 
 def _jobs(config: TrainConfig, column: Column, seed: int) -> Iterator[Job]:

@@ -12,8 +12,8 @@ from ttaps.evaluate import Benchmark
 from ttaps.model import ModelConfig
 from ttaps.model.checkpoint import Model
 from ttaps.reproduce.grid import Grid, Job
-from ttaps.training.loop import initial_network
-from ttaps.training.split import Split, training_images
+from ttaps.training.data import Split, training_images
+from ttaps.training.trainer import initial_network
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,9 @@ from ttaps.model.checkpoint import load_model
 from ttaps.progress import log_info
 from ttaps.reproduce.grid import Grid, Job
 from ttaps.reproduce.sets import open_sets
-from ttaps.training.folder import check_settings
-from ttaps.training.loop import ALONE, Run
+from ttaps.training.run import Run
+from ttaps.training.run_dir import check_settings
+from ttaps.training.trainer import ALONE
 
 MODELS, RESULTS = "models", "results"
 PROJECTED = 2000  # images on a map of projections

@@ -1,4 +1,4 @@
-"""How a run computes: the layout of its images in memory and the precision of its forward pass, by measurement where that is asked for."""
+"""How a run computes: the memory layout of its images and the precision of its forward pass, measured where a setting is ``auto``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from ttaps.training.config import TrainConfig
 
-WORTH = 1.1  # times as fast: less is not worth giving up the plain way
+MIN_SPEEDUP = 1.1  # less is not worth giving up the plain way
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
-TRIALS = 3  # timed steps of each way, after one that is not
+TRIALS = 3  # timed steps of each candidate, after one that is not
 
 
 @dataclass(frozen=True)
 class Numerics:
-    """A way to compute; its words are stored, so that a resumed run repeats the same bits."""
+    """Memory format and precision; stored with the run, so that a resumed run repeats the same bits."""
 
     memory_format: str = "contiguous"
     precision: str = "float32"
@@ -37,30 +37,30 @@ class Numerics:
 
 
 def candidates(config: TrainConfig) -> list[Numerics]:
-    """Return the ways that the settings allow, the plain ones first."""
+    """Return what the settings allow, the plain one first."""
     formats = ["contiguous", "channels_last"] if config.memory_format == "auto" else [config.memory_format]
     precisions = ["float32", "bfloat16"] if config.precision == "auto" else [config.precision]
-    return [Numerics(*way) for way in product(formats, precisions)]
+    return [Numerics(*pair) for pair in product(formats, precisions)]
 
 
 def fastest(config: TrainConfig, network: nn.Module, device: torch.device) -> Numerics:
-    """Return the fastest way to train ``network`` here; without a choice, nothing is measured."""
-    ways = candidates(config)
-    if len(ways) == 1:
-        return ways[0]
+    """Return the fastest candidate for ``network`` on this machine; without a choice, nothing is measured."""
+    plain, *others = candidates(config)
+    if not others:
+        return plain
     images = torch.rand(min(config.batch_size, 64), 3, config.model.image_size, config.model.image_size, device=device)
-    seconds = {way: _seconds(way, copy.deepcopy(network), images) for way in ways}
-    best = min(ways, key=lambda way: seconds[way])
-    return best if seconds[ways[0]] > WORTH * seconds[best] else ways[0]
+    seconds = {one: seconds_per_step(one, copy.deepcopy(network), images) for one in (plain, *others)}
+    best = min(others, key=seconds.__getitem__)
+    return best if seconds[plain] > MIN_SPEEDUP * seconds[best] else plain
 
 
-def _seconds(way: Numerics, network: nn.Module, images: Tensor) -> float:
-    """Time one step, at best: what else runs here can only make it slower."""
-    way.place(network)
+def seconds_per_step(numerics: Numerics, network: nn.Module, images: Tensor) -> float:
+    """Return the shortest time of a step: other work on the machine can only make it longer."""
+    numerics.place(network)
     times = []
     for _ in range(TRIALS + 1):
         began = time.perf_counter()
-        with way.autocast(images.device):
+        with numerics.autocast(images.device):
             loss = network(images).float().square().mean()
         network.zero_grad(set_to_none=True)
         loss.backward()

@@ -1,9 +1,9 @@
-"""SGD with momentum, and Muon for convolutions, on named weights: all state is a dictionary of named tensors."""
+"""SGD with momentum, Muon for convolutions, and the exponential moving average of weights; all state is named tensors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,60 +13,72 @@ from ttaps.training.config import OptimizerConfig
 
 
 class Optimizer:
-    """Momentum updates of named weights; with ``muon``, those of the convolutions are orthogonalized first."""
+    """SGD on named weights; with ``muon``, the convolutions have Muon instead. A weight without a gradient is not moved."""
 
     def __init__(self, weights: Mapping[str, nn.Parameter], config: OptimizerConfig) -> None:
-        self.config = config
-        self.weights = dict(weights)
-        self.momentum = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        self.config, self.weights = config, dict(weights)
+        smoothed = config.kernel_smoothing_layers if config.kernel_smoothing else ()
         parts = {part for name in weights for part in name.split(".")}
-        for setting, named in (
-            ("muon_exclude", config.muon_exclude),
-            ("kernel_smoothing_layers", config.kernel_smoothing_layers * (config.kernel_smoothing > 0)),
-        ):
+        for setting, named in (("muon_exclude", config.muon_exclude), ("kernel_smoothing_layers", smoothed)):
             for unknown in sorted(set(named) - parts):
                 raise UsageError(f"optimizer.{setting}: the network has no part '{unknown}'.")
+        self.smoothed = [w for name, w in weights.items() if w.shape[2:] == (3, 3) and _part_of(name, smoothed)]
+        kernels = {
+            name: w
+            for name, w in weights.items()
+            if config.name == "muon" and w.ndim == 4 and not _part_of(name, config.muon_exclude)
+        }
+        rest = [weight for name, weight in weights.items() if name not in kernels]
+        nesterov = config.nesterov and config.momentum > 0  # the same without momentum, which torch refuses
+        shared = {"momentum": config.momentum, "nesterov": nesterov, "weight_decay": config.weight_decay}
+        self.parts: list[tuple[float, torch.optim.Optimizer]] = []
+        if rest:
+            self.parts.append((config.lr, torch.optim.SGD(rest, config.lr, **shared)))
+        if kernels:
+            self.parts.append((config.muon_lr, Muon(list(kernels.values()), **shared)))
+        # Zeros are what torch starts from, too: so the state has all names from the first step on.
+        self.momentum = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        buffers = {weight: self.momentum[name] for name, weight in weights.items()}
+        for _, part in self.parts:
+            for weight in part.param_groups[0]["params"]:
+                part.state[weight]["momentum_buffer"] = buffers[weight]
 
     @torch.no_grad()
     def step(self, scale: float) -> None:
         """Move every weight that has a gradient; ``scale`` is the schedule's factor on the base learning rates."""
-        moving = {name: weight for name, weight in self.weights.items() if weight.grad is not None}
-        updates = self._momentum_updates(moving)
-        kernels = [name for name, weight in moving.items() if weight.ndim == 4 and self._orthogonal(name)]
-        updates.update(orthogonalized({name: updates[name] for name in kernels}))
-        for name, weight in moving.items():
-            lr = self.config.muon_lr if name in kernels else self.config.lr
-            weight.add_(updates[name], alpha=-lr * scale)
-            if (
-                self.config.kernel_smoothing
-                and weight.shape[2:] == (3, 3)
-                and _part_of(name, self.config.kernel_smoothing_layers)
-            ):
-                weight.lerp_(smooth(weight), self.config.kernel_smoothing * scale)
+        if self.config.clip_grad_per_param:
+            for gradient in (weight.grad for weight in self.weights.values() if weight.grad is not None):
+                gradient.div_((gradient.norm() / self.config.clip_grad_per_param).clamp_min(1.0))
+        for lr, part in self.parts:
+            part.param_groups[0]["lr"] = lr * scale
+            part.step()
+        for kernels in self.smoothed:
+            if kernels.grad is not None:
+                kernels.lerp_(smooth(kernels), self.config.kernel_smoothing * scale)
 
-    def _orthogonal(self, name: str) -> bool:
-        """Say whether Muon moves this convolution (``backbone.stage1.0...``)."""
-        return self.config.name == "muon" and not _part_of(name, self.config.muon_exclude)
 
-    def _momentum_updates(self, moving: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-        """v ← m v + g with the L2 penalty inside g; the update is v, or g + m v with Nesterov."""
-        config = self.config
-        names, weights = list(moving), [weight.detach() for weight in moving.values()]
-        velocity = [self.momentum[name] for name in names]
-        gradients = [weight.grad for weight in moving.values() if weight.grad is not None]
-        if config.clip_grad_per_param:
-            norms = torch._foreach_norm(gradients)
-            gradients = [
-                g / (n / config.clip_grad_per_param).clamp_min(1.0) for g, n in zip(gradients, norms, strict=True)
-            ]
-        gradients = list(torch._foreach_add(gradients, weights, alpha=config.weight_decay))
-        torch._foreach_mul_(velocity, config.momentum)
-        torch._foreach_add_(velocity, gradients)
-        updates = torch._foreach_add(gradients, velocity, alpha=config.momentum) if config.nesterov else velocity
-        return dict(zip(names, updates, strict=True))
+class Muon(torch.optim.Optimizer):
+    """SGD with momentum whose updates of convolutions are made orthogonal (Jordan et al., 2024)."""
+
+    def __init__(self, kernels: Sequence[nn.Parameter], momentum: float, nesterov: bool, weight_decay: float) -> None:
+        super().__init__(kernels, {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """v ← m v + g with the L2 penalty inside g; the update is v, or g + m v with Nesterov, made orthogonal."""
+        for group in self.param_groups:
+            moving = [kernel for kernel in group["params"] if kernel.grad is not None]
+            updates = []
+            for kernel in moving:
+                gradient = kernel.grad.add(kernel, alpha=group["weight_decay"])
+                velocity = self.state[kernel]["momentum_buffer"].mul_(group["momentum"]).add_(gradient)
+                updates.append(gradient.add(velocity, alpha=group["momentum"]) if group["nesterov"] else velocity)
+            for kernel, update in zip(moving, orthogonalized(updates), strict=True):
+                kernel.add_(update, alpha=-group["lr"])
 
 
 def _part_of(name: str, parts: Iterable[str]) -> bool:
+    """Whether a weight (``backbone.stage1.0...``) belongs to one of the parts."""
     return not set(name.split(".")).isdisjoint(parts)
 
 
@@ -79,25 +91,25 @@ def smooth(kernels: Tensor) -> Tensor:
     return blur @ kernels @ blur
 
 
-def orthogonalized(kernels: Mapping[str, Tensor], iterations: int = 3) -> dict[str, Tensor]:
-    """Replace each convolution's update by the nearest (semi-)orthogonal matrix, by Newton-Schulz; equal shapes go together."""
-    shapes: dict[torch.Size, list[str]] = {}
-    for name, kernel in kernels.items():
-        shapes.setdefault(kernel.shape, []).append(name)
-    result: dict[str, Tensor] = {}
-    for shape, names in shapes.items():
-        matrices = torch.stack([kernels[name].reshape(shape[0], -1) for name in names])
+def orthogonalized(kernels: Sequence[Tensor], iterations: int = 3) -> list[Tensor]:
+    """Replace each convolution's update by the nearest (semi-)orthogonal matrix, by Newton-Schulz; equal shapes are one batch."""
+    shapes: dict[torch.Size, list[int]] = {}
+    for place, kernel in enumerate(kernels):
+        shapes.setdefault(kernel.shape, []).append(place)
+    result = list(kernels)
+    for shape, places in shapes.items():
+        matrices = torch.stack([kernels[place].reshape(shape[0], -1) for place in places])
         scale = math.sqrt(max(1.0, matrices.shape[1] / matrices.shape[2]))
-        for name, matrix in zip(names, newton_schulz(matrices, iterations) * scale, strict=True):
-            result[name] = matrix.reshape(shape)
+        for place, matrix in zip(places, newton_schulz(matrices, iterations) * scale, strict=True):
+            result[place] = matrix.reshape(shape)
     return result
 
 
 def newton_schulz(matrices: Tensor, iterations: int) -> Tensor:
     """Push all singular values of a stack of matrices (n, rows, columns) towards one, without computing them.
 
-    The odd quintic's coefficients are those of Muon (Jordan et al., 2024): steepest at zero, so that few iterations are enough;
-    singular values end near one, not at it.
+    The odd quintic's coefficients are those of Muon: steepest at zero, so that few iterations are enough; singular values end near
+    one, not at it.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     wide = matrices.shape[-2] <= matrices.shape[-1]
@@ -110,7 +122,7 @@ def newton_schulz(matrices: Tensor, iterations: int) -> Tensor:
 
 
 class WeightEMA:
-    """A running average of weights, corrected for its start: θ̄ ← d θ̄ + (1 - d) θ with d rising to ``decay``."""
+    """Exponential moving average of weights, corrected for its start: θ̄ ← d θ̄ + (1 - d) θ with d rising to ``decay``."""
 
     def __init__(self, weights: Iterable[tuple[str, nn.Parameter]], decay: float) -> None:
         self.decay = decay
@@ -118,13 +130,13 @@ class WeightEMA:
 
     @torch.no_grad()
     def restart(self, weights: Iterable[tuple[str, nn.Parameter]]) -> None:
-        """Forget what these weights were."""
+        """Start again from these weights."""
         for name, weight in weights:
             self.weights[name].copy_(weight)
 
     @torch.no_grad()
     def update(self, weights: Iterable[tuple[str, nn.Parameter]], step: int) -> None:
-        """Take in the weights after ``step`` steps."""
+        """Add the weights after ``step`` steps."""
         decay = min(self.decay, (1 + step) / (10 + step))
         for name, weight in weights:
             self.weights[name].lerp_(weight.detach(), 1 - decay)

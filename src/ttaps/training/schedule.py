@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ttaps.training.config import TrainConfig
+from ttaps.training.data import epoch_steps
 
 DECAYS: dict[str, Callable[[float], float]] = {
     "cosine": lambda left: (1 - math.cos(math.pi * left)) / 2,
@@ -14,7 +15,7 @@ DECAYS: dict[str, Callable[[float], float]] = {
     "step": lambda left: 0.1 ** ((left <= 1 / 2) + (left <= 1 / 6)),
     "constant": lambda left: 1.0,
 }
-"""The factor on the learning rate where so much (1 to 0) of the run is left."""
+"""Factor on the learning rate, given the share of the decay that is left (1 to 0)."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,14 @@ class Schedule:
     config: TrainConfig
     epoch_steps: int
 
+    @classmethod
+    def of(cls, config: TrainConfig, images: int) -> Schedule:
+        """Return the schedule of a run on so many training images."""
+        return cls(config, epoch_steps(images, config.batch_size))
+
     @property
     def steps(self) -> int:
-        """How many steps the run has."""
+        """Number of steps of the run."""
         return max(1, round(self.config.epochs * self.epoch_steps))
 
     def epoch(self, step: int) -> float:
@@ -34,40 +40,45 @@ class Schedule:
         return step / self.epoch_steps
 
     def lr_factor(self, step: int) -> float:
-        """Factor on the base learning rate: linear warm-up, a level stretch, then the decay."""
-        warmup = min(self.config.optimizer.warmup_epochs * self.epoch_steps, self.steps)
+        """Factor on the base learning rate: linear warm-up, a constant stretch, then the decay."""
+        schedule = self.config.schedule
+        warmup = min(schedule.warmup_epochs * self.epoch_steps, self.steps)
         if step < warmup:
             return min(1.0, (step + 1) / warmup)
-        start = min(max(warmup, self.config.optimizer.lr_hold_epochs * self.epoch_steps), self.steps)
+        hold = schedule.lr_hold_epochs * self.epoch_steps
+        if schedule.lr_decay_epochs:
+            hold = self.steps - schedule.lr_decay_epochs * self.epoch_steps
+        start = min(max(warmup, hold), self.steps)
         left = min(1.0, 1 - (step - start) / max(1, self.steps - start))
-        return DECAYS[self.config.optimizer.lr_schedule](left)
+        return DECAYS[schedule.lr_schedule](left)
 
     def size(self, step: int) -> int:
         """Resolution in pixels."""
-        done = step / self.steps
-        sizes = self.config.resolutions or (self.config.model.image_size,)
-        return next(size for size, until in zip(sizes, self.config.resolution_milestones, strict=True) if done < until)
+        done, schedule = step / self.steps, self.config.schedule
+        sizes = schedule.resolutions or (self.config.model.image_size,)
+        return next(size for size, until in zip(sizes, schedule.resolution_milestones, strict=True) if done < until)
 
     def joint_weight(self, step: int) -> float:
-        """How far the cross-entropy alone (0, and all there is of ``baseline``) has turned into the objective's whole loss (1)."""
-        loss = self.config.loss
-        since = self.epoch(step) - loss.joint_start_epoch
+        """Weight of the objective's whole loss (1) against the cross-entropy alone (0, always that of ``baseline``)."""
+        schedule = self.config.schedule
+        since = self.epoch(step) - schedule.joint_start_epoch
         if self.config.objective == "baseline" or since < 0:
             return 0.0
-        return min(1.0, (since + 1 / self.epoch_steps) / loss.joint_ramp_epochs) if loss.joint_ramp_epochs > 0 else 1.0
+        ramp = schedule.joint_ramp_epochs
+        return min(1.0, (since + 1 / self.epoch_steps) / ramp) if ramp > 0 else 1.0
 
     def joint_begins(self, step: int) -> bool:
         """Whether this is the first step that is not the cross-entropy alone."""
         return self.joint_weight(step) > 0 and self.joint_weight(step - 1) == 0
 
     def warm(self, step: int) -> bool:
-        """Whether warm-up is over and the joint loss has come up, so that a loss that stands still means something.
+        """Whether the warm-up is over and the joint loss has come in, so that a loss at ln K means a collapse.
 
-        Within the warm-up it does not: the paper's own training sits at ln K until the learning rate reaches about 0.3.
+        During the warm-up it does not: the paper's own training stays at ln K until the learning rate reaches about 0.3.
         """
-        return self.epoch(step) >= self.config.optimizer.warmup_epochs and self.joint_weight(step) > 0.1
+        return self.epoch(step) >= self.config.schedule.warmup_epochs and self.joint_weight(step) > 0.1
 
     def prototypes_frozen(self, step: int) -> bool:
-        """Whether the prototypes rest while the network gets going."""
-        loss = self.config.loss
-        return self.epoch(step) < loss.joint_start_epoch + loss.freeze_prototypes_epochs
+        """Whether the prototypes are frozen while the network starts to learn."""
+        schedule = self.config.schedule
+        return self.epoch(step) < schedule.joint_start_epoch + schedule.freeze_prototypes_epochs

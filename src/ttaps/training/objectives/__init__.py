@@ -1,15 +1,16 @@
-"""What a network is trained for: each objective draws the views it wants and returns its loss with the parts worth watching."""
+"""Training objectives: each draws the views it needs and returns its loss with the parts worth watching."""
 
 from collections.abc import Callable
 
 from torch import Tensor
 
 from ttaps.model import Network
-from ttaps.training.batch import Batch
-from ttaps.training.config import LossConfig
+from ttaps.training.config import TrainConfig
+from ttaps.training.data import Batch
 from ttaps.training.objectives import baseline, joint, mt3, ttt
 
-Objective = Callable[[Network, Batch, LossConfig, float], dict[str, Tensor]]
+Objective = Callable[[Network, Batch, TrainConfig, float], dict[str, Tensor]]
+"""The last argument is the weight of the whole loss against the cross-entropy alone, above 0 and up to 1."""
 
 OBJECTIVES: dict[str, Objective] = {
     "baseline": baseline.loss,

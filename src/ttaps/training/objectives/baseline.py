@@ -7,22 +7,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ttaps.model import Network
-from ttaps.training.batch import Batch
-from ttaps.training.config import LossConfig
+from ttaps.training.config import AugmentationConfig, TrainConfig
+from ttaps.training.data import Batch
 from ttaps.views import CropViews, PrimeViews, SwavViews
 
 
-def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> dict[str, Tensor]:
+def loss(network: Network, batch: Batch, config: TrainConfig, joint: float = 0.0) -> dict[str, Tensor]:
     """L_CE of one view of every image."""
-    logits = network(
-        batch.views(SwavViews(), "s") if config.ce_only_view == "views" else crop(batch, config, config.ce_only_view)
-    )
-    cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
+    kind = config.augmentation.ce_only_view
+    views = batch.views(SwavViews(), "s") if kind == "views" else crop(batch, config.augmentation, kind)
+    logits = network(views)
+    cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.loss.label_smoothing)
     return {"loss": cross_entropy, "ce": cross_entropy.detach(), "accuracy": accuracy(logits, batch.labels)}
 
 
-def crop(batch: Batch, config: LossConfig, kind: str) -> Tensor:
-    """Return a crop of every image, ``colored`` and blurred as SwAV's views are or just cut out; some as PRIME views instead."""
+def crop(batch: Batch, config: AugmentationConfig, kind: str) -> Tensor:
+    """Return a ``crop`` of every image, or one in ``color``, augmented as SwAV's views are; a share of them as PRIME views instead."""
     kinds = {"crop": CropViews, "color": SwavViews}
     views = batch.views(kinds[kind](scale=config.crop_scale), "crop")
     return with_prime(views, batch, config.prime_share, "prime", config.crop_scale)
@@ -32,8 +32,8 @@ def with_prime(views: Tensor, batch: Batch, share: float, name: str, scale: tupl
     """Replace a share of the views, spread evenly over the batch, by PRIME views of the same images."""
     rows = torch.arange(batch.total or len(batch.images))
     chosen = ((rows + 1) * share).floor() > (rows * share).floor()
-    if share:
-        own = chosen[batch.rows or slice(None)].nonzero()[:, 0]
+    own = chosen[batch.rows or slice(None)].nonzero()[:, 0]
+    if len(own):
         views[own] = batch.views(PrimeViews(scale=scale), name, own)
     return views
 

@@ -10,37 +10,33 @@ from torch.nn import functional as F
 
 from ttaps.losses import prototype_entropy, sinkhorn_codes, swapped_prediction
 from ttaps.model import Network
-from ttaps.training.batch import Batch
-from ttaps.training.config import LossConfig
+from ttaps.training.config import AugmentationConfig, TrainConfig
+from ttaps.training.data import Batch
 from ttaps.training.objectives import baseline
 from ttaps.views import SwavViews
 
 
-def loss(network: Network, batch: Batch, config: LossConfig, joint: float, entropy: bool) -> dict[str, Tensor]:
-    """Cross-entropy alone at ``joint`` = 0, the paper's loss at 1, a blend of the two between.
-
-    At 0 only the supervised crop is drawn: one view instead of three.
-    """
-    if joint == 0:
-        return baseline.loss(network, batch, config, joint)
-    z_s, z_t, z_supervised = _projections(network, batch, config)
+def loss(network: Network, batch: Batch, config: TrainConfig, joint: float, entropy: bool) -> dict[str, Tensor]:
+    """Return the paper's loss at ``joint`` = 1, and its blend with the cross-entropy alone below that."""
+    weights = config.loss
+    z_s, z_t, z_ce = _projections(network, batch, config.augmentation)
     scores_s, scores_t = network.scores(z_s), network.scores(z_t)
     codes_s, codes_t = (
-        sinkhorn_codes(scores, config.epsilon, config.sinkhorn_iterations, batch.logsumexp)
+        sinkhorn_codes(scores, weights.epsilon, weights.sinkhorn_iterations, batch.logsumexp)
         for scores in (scores_s, scores_t)
     )
-    swav = swapped_prediction(scores_s, scores_t, codes_s, codes_t, config.tau)
-    swav = swav / 2 if config.swap_reduction == "mean" else swav
+    swav = swapped_prediction(scores_s, scores_t, codes_s, codes_t, weights.tau)
+    swav = swav / 2 if weights.swap_reduction == "mean" else swav
 
-    logits = network.classifier(z_supervised)
+    logits = network.classifier(z_ce)
     labels = batch.labels.repeat(len(logits) // len(batch.labels))
-    cross_entropy = F.cross_entropy(logits, labels, label_smoothing=config.label_smoothing)
+    cross_entropy = F.cross_entropy(logits, labels, label_smoothing=weights.label_smoothing)
     ent = prototype_entropy(network.classifier(network.prototypes))
 
-    total = swav + config.gamma_ce * cross_entropy + (config.gamma_ent * ent if entropy else 0)
+    total = swav + weights.gamma_ce * cross_entropy + (weights.gamma_ent * ent if entropy else 0)
     return {
         "loss": joint * total + (1 - joint) * cross_entropy,
-        "swav": swav.detach() if config.swap_reduction == "mean" else swav.detach() / 2,
+        "swav": swav.detach() if weights.swap_reduction == "mean" else swav.detach() / 2,
         "ce": cross_entropy.detach(),
         "ent": ent.detach(),
         "accuracy": baseline.accuracy(logits, labels),
@@ -52,8 +48,8 @@ jt = partial(loss, entropy=False)
 jt_ent = partial(loss, entropy=True)
 
 
-def _projections(network: Network, batch: Batch, config: LossConfig) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z of the two SwAV views and of what the cross-entropy sees, all in one pass through the network."""
+def _projections(network: Network, batch: Batch, config: AugmentationConfig) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z of the two SwAV views and of the input of the cross-entropy, all in one pass through the network."""
     kind = SwavViews()
     second = baseline.with_prime(batch.views(kind, "t"), batch, config.prime_swav_share, "prime-t", kind.scale)
     views = [batch.views(kind, "s"), second]

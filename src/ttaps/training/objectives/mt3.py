@@ -10,44 +10,40 @@ from torch.nn import functional as F
 from ttaps import losses
 from ttaps.model import Byol, Network
 from ttaps.rng import generator
-from ttaps.training.batch import Batch
-from ttaps.training.config import LossConfig
-from ttaps.training.objectives import baseline
+from ttaps.training.config import Mt3Config, TrainConfig
+from ttaps.training.data import Batch
 from ttaps.training.objectives.baseline import accuracy
 from ttaps.views import MT3_VIEWS, ShiftViews, shift_task
 
 Weights = dict[str, Tensor]
 
 
-def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> dict[str, Tensor]:
+def loss(network: Network, batch: Batch, config: TrainConfig, joint: float) -> dict[str, Tensor]:
     """L_CE + γ L_BYOL at weights one inner step further, a step for each task; its gradient goes through the step.
 
-    L_CE alone, and no inner step, at ``joint`` = 0.
-    One task after the other: on a CPU faster than all at once with vmap, by 4 % at 32 filters and 10 % at 16 (docs/methods.md).
+    One task after the other: on a CPU faster than all at once with vmap, by 4 % at 32 filters and 10 % at 16.
     """
-    if joint == 0:
-        return baseline.loss(network, batch, config, joint)
     byol = network.byol()
     weights: Weights = dict(byol.named_parameters())
     logits, byol_losses = [], []
-    for task in draw_tasks(batch, config.task_images):
+    for task in draw_tasks(batch, config.mt3.task_images):
         pairs = slice(len(task) // 3 * 2)
-        adapted = inner_step(byol, weights, task[pairs], config)
+        adapted = inner_step(byol, weights, task[pairs], config.mt3)
         z, predictions = functional_call(byol, adapted, (task,))
         logits.append(network.classifier(z[pairs.stop :]))
         byol_losses.append(losses.byol(predictions[pairs], z[pairs]))
 
     classes, byol_loss = torch.cat(logits), torch.stack(byol_losses).mean()
-    cross_entropy = F.cross_entropy(classes, batch.labels, label_smoothing=config.label_smoothing)
+    cross_entropy = F.cross_entropy(classes, batch.labels, label_smoothing=config.loss.label_smoothing)
     return {
-        "loss": cross_entropy + config.gamma_byol * byol_loss,
+        "loss": cross_entropy + config.mt3.gamma_byol * byol_loss,
         "ce": cross_entropy.detach(),
         "byol": byol_loss.detach(),
         "accuracy": accuracy(classes, batch.labels),
     }
 
 
-def inner_step(byol: Byol, weights: Weights, pairs: Tensor, config: LossConfig) -> Weights:
+def inner_step(byol: Byol, weights: Weights, pairs: Tensor, config: Mt3Config) -> Weights:
     """θ ← θ - α∇θ L_BYOL, differentiable in θ."""
 
     def inner_loss(weights: Weights) -> Tensor:

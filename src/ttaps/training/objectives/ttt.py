@@ -1,4 +1,4 @@
-"""TTT (Sun et al., 2020): the cross-entropy, and the cross-entropy of telling how far a picture was turned."""
+"""TTT (Sun et al., 2020): the cross-entropy, and the cross-entropy of recognizing how far an image was rotated."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from torch.nn import functional as F
 
 from ttaps.model import Network
 from ttaps.rng import generator
-from ttaps.training.batch import Batch
-from ttaps.training.config import LossConfig
+from ttaps.training.config import TrainConfig
+from ttaps.training.data import Batch
 from ttaps.training.objectives import baseline
 from ttaps.training.objectives.baseline import accuracy
 from ttaps.views import ShiftViews, quarter_turns
 
 
-def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> dict[str, Tensor]:
-    """L_CE + L_rotation, both of the same pictures; L_CE alone at ``joint`` = 0."""
-    if joint == 0:
-        return baseline.loss(network, batch, config, joint)
-    colored = config.ce_view == "color"
-    pictures = baseline.crop(batch, config, "color") if colored else batch.views(ShiftViews(), "crop")
-    logits = network(pictures)
-    cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
+def loss(network: Network, batch: Batch, config: TrainConfig, joint: float) -> dict[str, Tensor]:
+    """L_CE + L_rotation, both of the same images."""
+    colored = config.augmentation.ce_view == "color"
+    images = baseline.crop(batch, config.augmentation, "color") if colored else batch.views(ShiftViews(), "crop")
+    logits = network(images)
+    cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.loss.label_smoothing)
 
-    turned, turns = rotated(pictures, batch, config.rotations)
+    turned, turns = rotated(images, batch, config.ttt.rotations)
     rotation_logits = network.rotation_branch()(turned)
     rotation = F.cross_entropy(rotation_logits, turns)
     return {
@@ -36,14 +34,14 @@ def loss(network: Network, batch: Batch, config: LossConfig, joint: float) -> di
     }
 
 
-def rotated(pictures: Tensor, batch: Batch, rotations: str) -> tuple[Tensor, Tensor]:
-    """Return turned pictures and by how many quarters: each picture in all four ways, or in one drawn for this step."""
-    count = len(pictures)
+def rotated(images: Tensor, batch: Batch, rotations: str) -> tuple[Tensor, Tensor]:
+    """Return rotated images and their quarter turns: each image in all four rotations, or in one drawn for this step."""
+    count = len(images)
     if rotations == "all":
         turns = torch.arange(4).repeat_interleave(count)
-        pictures = pictures.repeat(4, 1, 1, 1)
+        images = images.repeat(4, 1, 1, 1)
     else:
         draw = generator(batch.seed, "turns", batch.step)
         turns = torch.randint(4, (batch.total or count,), generator=draw)[batch.rows or slice(None)]
-    turns = turns.to(pictures.device)
-    return quarter_turns(pictures, turns), turns
+    turns = turns.to(images.device)
+    return quarter_turns(images, turns), turns

@@ -1,0 +1,109 @@
+"""The images of a run: which are trained on, and which views of them each step has, as a function of (seed, step) only."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttaps.data import ImageSet, load_set, split_train
+from ttaps.errors import UsageError
+from ttaps.losses import Reduce
+from ttaps.model import ModelConfig
+from ttaps.rng import generator
+from ttaps.views import CropViews, PrimeViews, ShiftViews, SwavViews
+
+
+@dataclass(frozen=True)
+class Split:
+    """Four fifths for training and a fifth for validation: the paper's 40,000 and 10,000. The same in every run."""
+
+    train: ImageSet
+    validation: ImageSet
+
+    @classmethod
+    def of(cls, images: ImageSet) -> Split:
+        """Split a training set."""
+        parts = split_train(len(images))
+        return cls(*(replace(images, images=images.images[part], labels=images.labels[part]) for part in parts))
+
+    @cached_property
+    def digest(self) -> str:
+        """Return a checksum of the training images and labels: a run may not be resumed with others."""
+        parts = (self.train.images, self.train.labels)
+        return "-".join(f"{zlib.crc32(np.ascontiguousarray(part).data):08x}" for part in parts)
+
+
+def training_images(data: str, root: Path, model: ModelConfig, any_classes: bool = False) -> Split:
+    """Load the training images of a data set; refuse those that this network (with ``any_classes``: of any number) cannot learn."""
+    images = load_set(data, root, split="train", size=model.image_size)
+    count = len(images.classes)
+    if count != model.num_classes and not any_classes:
+        raise UsageError(
+            f"{data} has {count} classes, the network {model.num_classes}: set --model.num-classes {count}."
+        )
+    height, width = images.images.shape[-2:]
+    if not height == width == model.image_size:
+        raise UsageError(
+            f"{data} has images of {width}x{height} pixels, the network takes {model.image_size}x{model.image_size}.\n"
+            "Set --model.image-size, or make the images square."
+        )
+    return Split.of(images)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images of one step, uint8 (B, 3, H, W), with the randomness of their views."""
+
+    images: Tensor
+    labels: Tensor
+    seed: int
+    step: int
+    size: int
+    """Resolution of the views in pixels."""
+    rows: slice | None = None
+    """This process's rows of the whole batch; views are drawn for the whole batch, so the number of processes does not change them."""
+    total: int | None = None
+    """Size of the whole batch, over all processes."""
+    logsumexp: Reduce | None = None
+    """Sums over the whole batch, for Sinkhorn; None where one process has all of it."""
+
+    @property
+    def share(self) -> float:
+        """This process's part of the whole batch: the weight of its mean over rows."""
+        return len(self.images) / (self.total or len(self.images))
+
+    def views(
+        self, kind: SwavViews | CropViews | ShiftViews | PrimeViews, name: str, chosen: Tensor | None = None
+    ) -> Tensor:
+        """Return one view of every image, or of the ``chosen`` ones, drawn for this step and ``name``."""
+        draw = generator(self.seed, "views", name, self.step)
+        parameters: Any = kind.sample(self.total or len(self.images), self.images.shape[-1], draw)
+        parameters = parameters[self.rows or slice(None)]
+        images = self.images
+        if chosen is not None:
+            parameters, images = parameters[chosen], images[chosen.to(images.device)]
+        with torch.autocast(self.images.device.type, enabled=False):  # images stay exact under mixed precision
+            return kind.apply(images, parameters, self.size)
+
+
+def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
+    """Return the shuffled order of the training images in one epoch."""
+    return torch.randperm(images, generator=generator(seed, "order", epoch))
+
+
+def batch_indices(images: int, batch: int, seed: int, step: int) -> Tensor:
+    """Return the images of step ``step``; an epoch has every image at most once and drops the incomplete last batch."""
+    epoch, place = divmod(step, epoch_steps(images, batch))
+    return epoch_order(images, seed, epoch)[place * batch : (place + 1) * batch]
+
+
+def epoch_steps(images: int, batch: int) -> int:
+    """Return the number of whole batches in an epoch."""
+    return max(1, images // batch)
