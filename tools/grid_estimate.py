@@ -17,8 +17,9 @@ from unittest.mock import patch
 import torch
 from torch import distributed
 
+from ttaps.adaptation import Method
 from ttaps.adaptation.engine import CarriedState
-from ttaps.adaptation.spec import parse_method
+from ttaps.adaptation.spec import method_spec
 from ttaps.bench.measure import operations
 from ttaps.data.sample import read_sample, read_sample_train
 from ttaps.distributed import Ranks
@@ -93,11 +94,11 @@ def messages(config: TrainConfig, split: Split) -> tuple[int, ...]:
 
 
 @cache
-def adapting(config: TrainConfig, method: str) -> int:
+def adapting(config: TrainConfig, method: Method) -> int:
     """Count the operations of a method on one image, with an untrained network; in this thread, where they can be counted."""
     network, image = initial_network(config).eval(), torch.from_numpy(read_sample("fog").images[:1])
     with patch("ttaps.adaptation.method.map_images", lambda adapt_one, *_: adapt_one(image, 0, CarriedState())):
-        return operations(lambda: parse_method(method).adapt(network, image, [0]))
+        return operations(lambda: method.adapt(network, image, [0]))
 
 
 def kind(job: Job) -> TrainConfig:
@@ -121,7 +122,7 @@ def print_counts(jobs: Sequence[Job]) -> None:
     )
     for job in jobs:
         one = training(kind(job))
-        methods = ", ".join(f"{name} {adapting(kind(job), name) / 1e9:.3g} G" for name in job.methods)
+        methods = ", ".join(f"{method_spec(one)} {adapting(kind(job), one) / 1e9:.3g} G" for one in job.methods)
         name, sent = job.name.rpartition("-seed")[0], f"{sum(one.messages) / 1e6:.1f} MB in {len(one.messages)}"
         classes = job.train.model.num_classes
         print(

@@ -188,20 +188,6 @@ def test_a_picture_whose_name_is_not_text(model: str, tmp_path: Path) -> None:
     assert r"\udcff\udcfe.png" in done.stdout
 
 
-def test_evaluate_prints_a_table_per_method(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "results"
-    assert main(["evaluate", model, "--corruptions", "fog,snow", "--limit", "2", *FAST, "--out", str(out)]) == 0
-    shown = capsys.readouterr().out
-    assert "source, default settings\non sample, severity 5, model small (" in shown
-    assert "ttaps with num_pairs 2, steps 1\non sample" in shown
-    assert [line.split()[:2] for line in shown.splitlines() if line[:3] in ("fog", "sno", "Avg")] == 2 * [
-        ["fog", "2"],
-        ["snow", "2"],
-        ["Avg.", "4"],
-    ]
-    assert (out / FILE).exists()
-
-
 def test_your_own_pictures_decide_how_many_classes_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,92 +218,12 @@ def test_your_own_pictures_decide_how_many_classes_there_are(
     assert "has learnt from four fifths of these images" in capsys.readouterr().err
 
 
-def test_the_table_is_of_what_was_asked(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    common = ["evaluate", model, "--methods", "source", "--out", str(tmp_path), "--json"]
-    printed(capsys, *common, "--corruptions", "fog", "--limit", "5")
-    found = printed(capsys, *common, "--corruptions", "fog,snow", "--limit", "3")
-    (table,) = found["tables"]
-    assert (found["asked"], found["stored"], table["average"]["n"]) == (6, 6, 6)
-    assert [(line["corruption"], line["n"]) for line in table["lines"]] == [("fog", 3), ("snow", 3)]
-    (table,) = printed(capsys, *common, "--corruptions", "fog", "--limit", "5")["tables"]
-    assert [(line["corruption"], line["n"]) for line in table["lines"]] == [("fog", 5)]
-
-
-def test_evaluate_goes_on_and_shards_add_up(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["evaluate", model, "--corruptions", "fog,snow", "--limit", "3", *FAST, "--seeds", "0,1", "--json"]
-    whole = printed(capsys, *command, "--out", str(tmp_path / "whole"))
-    assert printed(capsys, *command, "--out", str(tmp_path / "whole"))["tables"] == whole["tables"]
-    half = printed(capsys, *command, "--shard", "2/2", "--out", str(tmp_path / "parts"))
-    assert (half["asked"], half["stored"]) == (24, 12)
-    both = printed(capsys, *command, "--shard", "1/2", "--out", str(tmp_path / "parts"))
-    assert (both["asked"], both["stored"], both["tables"]) == (24, 24, whole["tables"])
-    assert [(table["experiments"][0]["method"], table["experiments"][0]["seed"]) for table in whole["tables"]] == [
-        ("source", 0),
-        ("source", 1),
-        ("ttaps", 0),
-        ("ttaps", 1),
-    ]
-    assert [table["average"]["n"] for table in whole["tables"]] == [6] * 4
-    assert set(whole["seconds"]) == {"adapting", "reading", "storing", "bookkeeping"}
-
-
-def test_evaluate_says_what_is_missing(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["evaluate", model, "--corruptions", "fog", "--limit", "3", "--methods", "source", "--out", str(tmp_path)]
-    for shard, told in (("1/2", "2 of 3 results are here; "), ("2/2", "")):
-        assert main([*command, "--shard", shard]) == 0
-        shown = capsys.readouterr()
-        assert shown.out.splitlines()[-1].startswith(told or "Avg.")
-        assert "adapting" in shown.err.splitlines()[-1]
-    assert main([*command, "--shard", "2/2"]) == 0
-    assert capsys.readouterr().err.splitlines()[-1] == f"Every image's result is in {tmp_path}."
-
-
-def test_a_shard_without_images_says_so(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["evaluate", model, "--corruptions", "fog", "--limit", "1", "--methods", "source", "--out", str(tmp_path)]
-    assert main([*command, "--shard", "2/2"]) == 0
-    assert capsys.readouterr().out.startswith("0 of 1 results are here; ")
-
-
-def test_evaluate_says_how_seeds_differ(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    methods = "source,ttaps[steps=0],ttaps[steps=0,num_pairs=2]"
-    command = ["evaluate", model, "--corruptions", "fog", "--limit", "2", "--methods", methods, "--seeds", "0,1"]
-    assert main([*command, "--out", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    said = [line.partition(", 2 seeds: ")[0] for line in printed.splitlines() if ", 2 seeds: " in line]
-    assert said == ["ttaps with steps 0", "ttaps with num_pairs 2, steps 0"]
-    assert "%, whatever the seed of the views" in printed
-
-
-def test_evaluate_has_a_folder_of_its_own_for_each_model_and_data_set(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["evaluate", model, "--corruptions", "fog", "--limit", "1", "--methods", "source"]) == 0
-    assert (tmp_path / "results" / "small-sample" / FILE).exists()
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [("0.3", 0.3), ("5", 5), ("true", True), ("[0.2, 1.0]", [0.2, 1.0]), ('"hard"', "hard"), ("hard", "hard")],
 )
 def test_settings_are_toml_values_or_bare_words(text: str, value: object) -> None:
     assert parse_setting(f"ttaps.views.weight-decay={text}") == ("ttaps", ["views", "weight_decay"], value)
-
-
-def test_demo_shows_a_table_and_draws_a_figure(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    figure = tmp_path / "demo.png"
-    arguments = ["demo", "--model", model, "--images", "1", "--out", str(figure)]
-    assert main(arguments) == 0
-    shown = capsys.readouterr().out
-    assert "An untrained net. For tests only." in shown
-    assert [line.split()[0] for line in shown.splitlines() if " to +" in line] == [*SAMPLE_CORRUPTIONS, "Avg."]
-    assert figure.read_bytes().startswith(b"\x89PNG")
-
-
-def test_demo_json(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    facts = printed(capsys, "demo", "--model", model, "--images", "1", "--out", str(tmp_path / "d.svg"), "--json")
-    assert facts["summary"]["average"]["n"] == len(SAMPLE_CORRUPTIONS)
-    assert Path(facts["figure"]).exists()
 
 
 def test_train_on_the_sample_and_adapt_with_it(

@@ -1,4 +1,4 @@
-"""A whole table from nothing: what the presets ask for, that it goes on after a stop, and that the estimate counts right."""
+"""A whole table from nothing: what the presets ask for, that it resumes after a stop, and that the estimate counts right."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import pytest
 
 from helpers.small_model import write_picture
 from helpers.small_training import SHORT
+from ttaps.adaptation.spec import parse_methods
 from ttaps.cli import main
 from ttaps.cli.reproduce import measured, spell
 from ttaps.data import ImageSet
 from ttaps.distributed import Ranks
 from ttaps.errors import UsageError
-from ttaps.evaluate import Store
+from ttaps.evaluate.frame import load_rows
+from ttaps.evaluate.store import Store
 from ttaps.model.checkpoint import load_model
 from ttaps.progress import Bar
-from ttaps.reproduce import estimate, work
-from ttaps.reproduce.grid import Grid, Job, read_grid
-from ttaps.reproduce.sets import open_sets
+from ttaps.reproduce import work
+from ttaps.reproduce.grid import Grid, Job, open_data, read_grid
 from ttaps.training.data import Split
 from ttaps.training.presets import find_preset, read_preset, train_config
 from ttaps.training.trainer import Trainer
@@ -42,7 +43,7 @@ def test_presets_do_all_of_one_seed_before_the_next(name: str) -> None:
 @pytest.mark.parametrize("data", ["cifar10", "cifar100"])
 def test_the_papers_grid_trains_the_papers_presets(data: str) -> None:
     grid, jobs = read_grid(find_preset(f"paper-{data}", grids=True), find_preset)
-    assert (grid.data, grid.seeds, grid.limit, grid.corruptions) == (f"{data}-c", (0, 1, 2), None, ())
+    assert (grid.data, grid.seeds, grid.images_per_corruption, grid.corruptions) == (f"{data}-c", (0, 1, 2), None, ())
     for job in jobs:
         if job.train.objective not in ("baseline", "jt", "jt+ent"):
             continue
@@ -98,14 +99,14 @@ def test_a_grid_without_data_or_columns(text: str, tmp_path: Path) -> None:
 
 def test_an_unknown_preset(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "smal"]) == 2
-    assert "did you mean 'reproduce/small'" in capsys.readouterr().err
+    assert "did you mean 'small'" in capsys.readouterr().err
 
 
 def test_smoke_stopped_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Stopped after three of six models; the same command does the rest, and then there is nothing left to do."""
-    monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)  # umap takes its time
+    monkeypatch.setattr("ttaps.report.figures.projections.umap_installed", lambda: False)  # umap takes its time
     command = ["reproduce", "smoke", "--out", str(tmp_path), "--threads", "1"]
     evaluate_job = work.evaluate_job
     with monkeypatch.context() as patched:
@@ -124,7 +125,7 @@ def test_smoke_stopped_and_started_again(
 
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert all(label in printed for label in ("Baseline", "JT+ENT, K=10", "TTAPS, K=30"))
+    assert all(label in printed for label in ("source (baseline)", "source (jt+ent, K=10)", "ttaps (jt+ent, K=30)"))
     assert all((tmp_path / "models" / n / "model.safetensors").stat().st_mtime_ns == t for n, t in before.items())
     assert (tmp_path / "report.html").exists()
     maps = {path.stem for path in (tmp_path / "figures").glob("projections-*.png")}
@@ -135,18 +136,18 @@ def test_smoke_stopped_and_started_again(
     with Store(tmp_path / "results", write=False) as store:
         experiments = store.experiments()
         assert Counter(e.method for e in experiments.values()) == {"source": 6, "ttaps": 4}
-        assert all(store.count([number]) == 6 for number in experiments)
         assert all(e.model.endswith(f"-seed{e.seed}") for e in experiments.values())
+    assert load_rows([tmp_path / "results"]).groupby(["spec", "fingerprint"]).size().tolist() == [6] * 10
 
-    monkeypatch.setattr(estimate, "_fastest", lambda run, step: 3600.0)
-    monkeypatch.setattr(estimate, "seconds_per_image", lambda config, method, pictures: 60.0)
+    monkeypatch.setattr(work, "_fastest", lambda run, step: 3600.0)
+    monkeypatch.setattr(work, "seconds_per_image", lambda config, method, pictures: 60.0)
     assert main([*command, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-3].split() == ["sum", "0", "0.0", "seconds", "0", "0.0", "seconds"]
     grid, jobs = read_grid(find_preset("smoke", grids=True), find_preset)
-    other = [replace(job, methods=("augment",)) for job in jobs]
-    (sets, *_) = open_sets(grid, jobs, None)
-    assert estimate.rows_made(tmp_path, jobs[0], sets.evaluated, grid.plan(sets.evaluated)) == 6 * len(jobs[0].methods)
-    assert estimate.rows_made(tmp_path, other[0], sets.evaluated, grid.plan(sets.evaluated)) == 0
+    other = [replace(job, methods=tuple(parse_methods("augment"))) for job in jobs]
+    (data, *_) = open_data(grid, jobs, None)
+    assert work.count_rows(tmp_path, jobs[0], data.test, grid.plan(data.test)) == 6 * len(jobs[0].methods)
+    assert work.count_rows(tmp_path, other[0], data.test, grid.plan(data.test)) == 0
     assert main([*command[:3], str(tmp_path / "new"), "--dry-run"]) == 0
     plan = capsys.readouterr().out
     assert plan.splitlines()[-3].split() == ["sum", "48", "2.0", "days", "60", "60", "minutes"]
@@ -169,8 +170,9 @@ def small_grid(folder: Path, data: str, classes: tuple[str, str] = ("cat", "dog"
 def test_pictures_of_another_size_than_32_are_trained_on_and_evaluated(tmp_path: Path) -> None:
     grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
     work.reproduce(grid, jobs, tmp_path / "out", None)
-    with Store(tmp_path / "out" / "results", write=False) as store:
-        assert store.count(list(store.experiments())) == 10
+    rows = load_rows([tmp_path / "out" / "results"])
+    assert len(rows) == 10
+    assert rows["file"].tolist()[:2] == ["cat/0.png", "cat/1.png"]
 
 
 def test_data_that_does_not_fit_is_refused_before_any_training(tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_data_that_does_not_fit_is_refused_before_any_training(tmp_path: Path) -
 
 def test_what_cannot_be_shared_is_refused_before_any_training(tmp_path: Path) -> None:
     grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
-    in_order = [replace(job, methods=("source", "tent[online=true]")) for job in jobs]
+    in_order = [replace(job, methods=tuple(parse_methods("source,tent[online=true]"))) for job in jobs]
     with pytest.raises(UsageError, match=r"'tent' .*the work cannot be shared"):
         work.reproduce(grid, in_order, tmp_path / "out", None, ranks=Ranks(rank=0, size=2))
     assert not (tmp_path / "out").exists()
@@ -214,11 +216,11 @@ def test_every_kind_of_step_is_timed_once_and_counted(textures: ImageSet, monkey
         timed.append(step)
         return run.schedule.size(step) + 100.0 * (run.schedule.joint_weight(step) > 0)
 
-    monkeypatch.setattr(estimate, "_fastest", seconds)
+    monkeypatch.setattr(work, "_fastest", seconds)
     run = Trainer(SHORT, Split.of(textures))
     expected = sum(seconds(run, step) for step in range(run.schedule.steps))
     timed.clear()
-    assert estimate.training_seconds(SHORT, Split.of(textures), "cpu") == expected
+    assert work.training_seconds(SHORT, Split.of(textures), "cpu") == expected
     assert len(timed) == 3  # 6 pixels without and with the joint loss, 8 pixels with it
 
 

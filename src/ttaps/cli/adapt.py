@@ -29,8 +29,8 @@ from ttaps.cli.options import (
 from ttaps.data import read_image
 from ttaps.errors import DataError, UsageError
 from ttaps.progress import bar, log_info
-from ttaps.report.pictures import adaptation_figure
-from ttaps.report.style import check_figure
+from ttaps.report.figures.images import adaptation_figure
+from ttaps.report.figures.style import check_figure
 from ttaps.rng import derive_seed
 
 

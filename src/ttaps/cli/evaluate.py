@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 import tyro
@@ -34,7 +34,7 @@ from ttaps.evaluate.frame import IDENTITY, read_rows
 from ttaps.evaluate.plan import Plan, Shard
 from ttaps.evaluate.projections import write_projections
 from ttaps.evaluate.run import evaluate
-from ttaps.evaluate.statistics import AVERAGE, accuracy_table, mean_std
+from ttaps.evaluate.statistics import accuracy_table, mean_std
 from ttaps.evaluate.store import Store
 from ttaps.evaluate.timing import Timing
 from ttaps.progress import log_info
@@ -127,32 +127,34 @@ def print_results(folder: Path, experiments: Sequence[int], plan: Plan, timing: 
         rows = read_rows(store, experiments)
     rows = rows[plan.covers(rows)]
     parts = [rows[rows["experiment"] == number] for number in experiments]
-    tables = [(part.iloc[0], accuracy_table(part)) for part in parts if len(part)]
+    tables = [(part[IDENTITY].to_dict("records")[0], accuracy_table(part)) for part in parts if len(part)]
     asked = len(plan) * len(experiments)
     if as_json:
-        found = [{**row[IDENTITY], **accuracy_records(table)} for row, table in tables]
+        found = [{**identity, **accuracy_records(table)} for identity, table in tables]
         print_json({"asked": asked, "stored": len(rows), "seconds": timing.parts(), "tables": found})
         return
-    texts = [f"{heading(row, table)}\n{accuracy_text(table, row['method'] == 'source')}" for row, table in tables]
+    texts = [f"{heading(*one)}\n{accuracy_text(one[1], one[0]['method'] == 'source')}" for one in tables]
+    texts += over_seeds(tables)
     if len(rows) < asked:
         rest = "the others come from the other shards, in this folder or added to it with ttaps results merge"
         texts.append(f"{len(rows):,} of {asked:,} results are here; {rest}.")
-    print("\n\n".join([*texts[: len(tables)], *over_seeds(tables), *texts[len(tables) :]]))
+    print("\n\n".join(texts))
 
 
-def heading(row: pd.Series, table: pd.DataFrame) -> str:
+def heading(identity: dict[str, Any], table: pd.DataFrame) -> str:
     """Say which experiment a table is of; the method can be pasted into --methods."""
     levels = sorted({severity for _, severity in table.index[:-1] if severity})
     severity = f", severity {', '.join(map(str, levels))}" if levels else ""
-    order = "" if row["protocol"] == EPISODIC else f", {row['protocol']} (the order of images counts)"
-    return f"{row['spec']}\non {row['data']}{severity}, model {row['model']} ({row['fingerprint']}), seed {row['seed']}{order}"
+    model = f"model {identity['model']} ({identity['fingerprint']})"
+    order = "" if identity["protocol"] == EPISODIC else f", {identity['protocol']} (the order of images counts)"
+    return f"{identity['spec']}\non {identity['data']}{severity}, {model}, seed {identity['seed']}{order}"
 
 
-def over_seeds(tables: Sequence[tuple[pd.Series, pd.DataFrame]]) -> list[str]:
+def over_seeds(tables: Sequence[tuple[dict[str, Any], pd.DataFrame]]) -> list[str]:
     """Say mean and deviation of the average accuracy over seeds, for each method that has several."""
     averages: dict[str, list[float]] = {}
-    for row, table in tables:
-        averages.setdefault(row["spec"], []).append(table.loc[AVERAGE, "after"].iloc[0])
+    for identity, table in tables:
+        averages.setdefault(identity["spec"], []).append(table["after"].iloc[-1])
     found = []
     for spec, values in averages.items():
         mean, std = mean_std(values)

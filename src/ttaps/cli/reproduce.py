@@ -10,15 +10,14 @@ from typing import Annotated
 
 import tyro
 
-from ttaps.cli import report
+from ttaps.adaptation.spec import method_spec
 from ttaps.cli.options import DataRootOption, DeviceOptions, make_room, parse, pick_device, table, use_threads
+from ttaps.cli.report import Report, make_report
 from ttaps.distributed import init_distributed
 from ttaps.errors import MissingExtra
 from ttaps.progress import bar, log_info
-from ttaps.reproduce.estimate import Estimate, estimate
-from ttaps.reproduce.grid import Grid, Job, read_grid
-from ttaps.reproduce.sets import open_sets
-from ttaps.reproduce.work import RESULTS, reproduce
+from ttaps.reproduce.grid import Grid, Job, open_data, read_grid
+from ttaps.reproduce.work import RESULTS, Estimate, estimate, reproduce
 from ttaps.training.presets import find_preset
 
 PAGE = "report.html"
@@ -27,9 +26,11 @@ UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 
 @dataclass(frozen=True)
 class Reproduce(DeviceOptions, DataRootOption):
-    """Train what is missing, evaluate what is missing, and report. Killed at any moment, the same command goes on where it was.
+    """Train what is missing, evaluate what is missing, and report. Killed at any moment, the same command resumes.
 
-    torchrun --nproc-per-node N -m ttaps reproduce ... shares all of it out over N processes.
+    Example: ttaps reproduce small --dry-run
+
+    torchrun --nproc-per-node N -m ttaps reproduce ... shares all of it among N processes.
     """
 
     preset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET")]
@@ -55,17 +56,22 @@ def run(arguments: list[str]) -> None:
     with init_distributed(device, patience=timedelta(days=1)) as ranks:
         reproduce(grid, jobs, out, options.data_root, device, ranks)
     if ranks.first:
-        make_report(out, options.data_root)
+        try:
+            make_report(Report((out / RESULTS,), figures=out / "figures", html=out / PAGE, data_root=options.data_root))
+        except MissingExtra as missing:
+            make_report(Report((out / RESULTS,)))
+            log_info(f"No figures: {missing}")
 
 
 def measured(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str) -> list[Estimate]:
-    """Measure, with a bar."""
+    """Measure, with a progress bar."""
     found = []
-    # Before the bar: reading pictures shows a bar of its own, and rich before 14.1 refuses a second.
-    pictures = open_sets(grid, jobs, root)
+    opened = open_data(
+        grid, jobs, root
+    )  # before the bar: reading images shows its own, and rich before 14.1 refuses two
     with bar() as progress:
         task = progress.add_task("Measuring", total=len(jobs), note="")
-        for one in estimate(grid, jobs, pictures, out, device):
+        for one in estimate(grid, jobs, opened, out, device):
             found.append(one)
             progress.update(task, advance=1, note=one.job.name)
     return found
@@ -74,12 +80,12 @@ def measured(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, devi
 def plan_text(grid: Grid, estimates: Sequence[Estimate], device: str) -> str:
     """Write the plan: a line per model, and the sum."""
     rows = [
-        [e.job.name, ", ".join(e.job.methods), f"{e.steps:,}", spell(e.training), f"{e.rows:,}", spell(e.evaluation)]
+        [e.job.name, ", ".join(map(method_spec, e.job.methods)), *_amounts(e.steps, e.training, e.rows, e.evaluation)]
         for e in estimates
     ]
     steps, results = sum(e.steps for e in estimates), sum(e.rows for e in estimates)
     training, evaluation = sum(e.training for e in estimates), sum(e.evaluation for e in estimates)
-    total = ["sum", "", f"{steps:,}", spell(training), f"{results:,}", spell(evaluation)]
+    total = ["sum", "", *_amounts(steps, training, results, evaluation)]
     head = ["model", "methods", "steps left", "training", "results left", "evaluation"]
     lines = [
         grid.about,
@@ -90,8 +96,12 @@ def plan_text(grid: Grid, estimates: Sequence[Estimate], device: str) -> str:
         "network; busy cores make it longer.",
     ]
     if grid.gpu and device == "cpu":
-        lines.append("This is meant for a GPU; nobody waits that long for a CPU.")
+        lines.append("This is meant for a GPU: a CPU would take far too long.")
     return "\n".join(lines)
+
+
+def _amounts(steps: int, training: float, rows: int, evaluation: float) -> list[str]:
+    return [f"{steps:,}", spell(training), f"{rows:,}", spell(evaluation)]
 
 
 def spell(seconds: float) -> str:
@@ -99,13 +109,3 @@ def spell(seconds: float) -> str:
     unit, length = next(((name, size) for name, size in UNITS if seconds >= 2 * size), ("seconds", 1))
     amount = seconds / length
     return f"{amount:,.{0 if amount >= 10 else 1}f} {unit}"
-
-
-def make_report(out: Path, root: Path | None) -> None:
-    """Print the tables, and write figures and the page where they can be drawn."""
-    where = [str(out / RESULTS), *(["--data-root", str(root)] if root else [])]
-    try:
-        report.run([*where, "--figures", str(out / "figures"), "--html", str(out / PAGE)])
-    except MissingExtra as missing:
-        report.run(where)
-        log_info(f"No figures: {missing}")
