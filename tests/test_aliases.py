@@ -15,7 +15,9 @@ from ttaps.cli import data as data_command
 from ttaps.cli.options import option_names
 from ttaps.cli.train import Train
 from ttaps.config import did_you_mean, setting_names
+from ttaps.errors import UsageError
 from ttaps.model import ModelConfig
+from ttaps.training.presets import find_preset, preset_names
 
 ROOT = Path(__file__).parents[1]
 ROOTS = ("src", "tests", "tools")
@@ -26,10 +28,44 @@ TABLE = ("src/ttaps/aliases.py", "tests/test_aliases.py", "tests/cli/test_bad_in
 """Files that hold old names on purpose: the table, and tests of what is said about them."""
 BRITISH = r"(?i)\b\w*(colour|optimis(e|er|ed|es|ing|ation)\b|normalis|utilis|initialis|orthogonalis|recognis|summaris|randomis)\w*"
 
-ENGLISH = set(
-    "alone average batch blur branch check classes clip copies decay directions flip get grayscale groups hidden hold jitter keep leak "
-    "limit objective pool prior projection prototypes scope settled sizes smoothed smoothing start supervised sure view warmup".split()
-)
+ENGLISH = [
+    "alone",
+    "average",
+    "batch",
+    "blur",
+    "branch",
+    "check",
+    "classes",
+    "clip",
+    "copies",
+    "decay",
+    "directions",
+    "flip",
+    "get",
+    "grayscale",
+    "groups",
+    "hidden",
+    "hold",
+    "jitter",
+    "keep",
+    "leak",
+    "limit",
+    "objective",
+    "pool",
+    "prior",
+    "projection",
+    "prototypes",
+    "scope",
+    "settled",
+    "sizes",
+    "smoothed",
+    "smoothing",
+    "start",
+    "supervised",
+    "sure",
+    "view",
+    "warmup",
+]
 """Old names that are also plain words: only looked for where they are options or settings of a method."""
 STILL_OPTIONS = {"limit", "objective"}
 """Old names that are names of other options, or short forms."""
@@ -71,7 +107,11 @@ def test_no_old_name_is_left() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("optimiser.warmup", "optimizer.warmup_epochs"),
+        ("optimiser.warmup", "schedule.warmup_epochs"),
+        ("loss.crop_scale", "augmentation.crop_scale"),
+        ("loss.alone", "augmentation.ce_only_view"),
+        ("loss.prototypes_from_images", "init_prototypes_from_data"),
+        ("sizes", "schedule.resolutions"),
         ("optimiser.lr", "optimizer.lr"),
         ("model.classes", "model.num_classes"),
         ("average", "ema_decay"),
@@ -87,11 +127,13 @@ def test_new_names_exist() -> None:
     """Whatever the table promises is a setting, an option, a method, a command or a value of today."""
     known = option_names(Train) | setting_names(ModelConfig) | set(METHODS) | set(COMMANDS) | set(data_command.COMMANDS)
     known |= {name for method in METHODS.values() for name in setting_names(method)}
-    leaves = {name.rpartition(".")[2] for name in known} | {"color", "views"}
-    planned = {"fork_from", "images_per_corruption"}
+    leaves = {name.rpartition(".")[2] for name in known} | {"color", "views"} | set(preset_names())
+    planned = {"images_per_corruption"}
     assert {new for names in RENAMED.values() for new in names} - leaves - planned == set()
 
 
 def test_what_was_meant_is_the_new_name() -> None:
     assert did_you_mean("average", METHODS) == " (it is called 'augment' now)"
     assert did_you_mean("tents", METHODS) == " (did you mean 'tent'?)"
+    with pytest.raises(UsageError, match=r"no preset 'hours/jt-cifar10' \(it is called 'cpu/jt-cifar10' now\)"):
+        find_preset("hours/jt-cifar10")

@@ -12,7 +12,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ttaps.report.figures.style import CLASS_COLORS, INK, METHOD_COLORS, RIGHT, WRONG, despine, new_figure, save_figure, styled
+from ttaps.report.figures.style import (
+    CLASS_COLORS,
+    INK,
+    METHOD_COLORS,
+    RIGHT,
+    WRONG,
+    despine,
+    new_figure,
+    save_figure,
+    styled,
+)
 
 MOST_ROWS = 20  # images in one figure; a taller one cannot be read
 MOST_CLASSES = 4  # per image
