@@ -26,7 +26,7 @@ from ttaps.data.cifar_files import LAYOUTS
 from ttaps.evaluate.store import FILE
 
 Refused = Callable[..., str]
-SMOKE = ("train", "--config", "smoke", "--epochs", "1", "--optimizer.warmup-epochs", "0")
+SMOKE = ("train", "--config", "smoke", "--epochs", "1", "--schedule.warmup-epochs", "0")
 
 
 @pytest.fixture
@@ -245,14 +245,14 @@ def test_wrong_options_of_adapt(
         (("--data", "cifar10-d"), "(did you mean 'cifar10-c'?)"),
         (("--corruptions", "fogg"), "did you mean 'fog'"),
         (("--severity", "9"), "no severity 9"),
-        (("--severity", "high"), "--severity must be whole numbers"),
+        (("--severity", "high"), "--severity must be comma-separated whole numbers"),
         (("--limit", "0"), "at least 1 image"),
         (("--limit", "ten"), "--limit"),
         (("--methods", "source,ttap"), "did you mean 'ttaps'"),
         (("--methods", ","), "names no method"),
         (("--methods", "ttaps[adapt_params=foo]"), "Scope 'foo', or a part of it, covers no weight"),
         (("--methods", "bn", "--data", "not looked for"), "Method 'bn' needs BatchNorm layers"),
-        (("--seeds", "0,b"), "--seeds must be whole numbers"),
+        (("--seeds", "0,b"), "--seeds must be comma-separated whole numbers"),
         (("--shard", "3/2"), "no shard 3 of 2"),
         (("--shard", "half"), "written i/n"),
         (("--set", "ttaps.stepz=3"), "did you mean 'steps'"),
@@ -279,7 +279,7 @@ def test_what_must_be_given(refused: Refused, arguments: tuple[str, ...]) -> Non
 
 def test_old_options_and_commands_are_refused_with_the_new_name(refused: Refused, tmp_path: Path) -> None:
     words = refused("train", "--out", tmp_path, "--optimiser.warmup", "3", code=2)
-    assert words == "--optimiser.warmup is called --optimizer.warmup-epochs now."
+    assert words == "--optimiser.warmup is called --schedule.warmup-epochs now."
     assert refused("train", "--out", tmp_path, "--batch", "3", code=2) == "--batch is called --batch-size now."
     assert refused("data", "get", "cifar10", code=2) == "'ttaps data get' is called 'ttaps data download' now."
     assert refused("data", "check", code=2) == "'ttaps data check' is called 'ttaps data verify' now."
@@ -306,7 +306,7 @@ def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("epochs = ", "is not valid TOML"),
         ("model = 3", "must be a table of settings"),
         ("[loss]\nlabel_smoothing = 2", "loss.label_smoothing must be at least 0 and less than 1"),
-        ("[loss]\ncrop_scale = [2, 3]", "crop_scale must be two rising numbers above 0 and at most 1"),
+        ("[augmentation]\ncrop_scale = [2, 3]", "crop_scale must be two rising numbers above 0 and at most 1"),
     ],
 )
 def test_a_wrong_config(refused: Refused, tmp_path: Path, content: str, words: str) -> None:
