@@ -425,7 +425,7 @@ def test_missing_rights_are_not_a_matter_of_room(
     def refuse(*arguments: object, **options: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "closed")
 
-    monkeypatch.setattr("ttaps.cli.report.read_runs", refuse)
+    monkeypatch.setattr("ttaps.report.load.load_results", refuse)
     assert refused("report", tmp_path).startswith("Permission denied: closed.\nGet the right to use it")
 
     def not_there(*arguments: object, **options: object) -> None:

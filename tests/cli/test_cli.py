@@ -17,13 +17,9 @@ from helpers.small_model import QUICK, write_model, write_picture
 from ttaps import __version__
 from ttaps.adaptation.spec import parse_setting
 from ttaps.cli import COMMANDS, main
-from ttaps.cli.options import PRESETS, print_json
-from ttaps.config import from_dict, read_toml
+from ttaps.cli.options import print_json
 from ttaps.data.cifar_files import CIFAR10_CLASSES, LAYOUTS
-from ttaps.data.sample import SAMPLE_CORRUPTIONS
-from ttaps.evaluate.store import FILE
 from ttaps.model import registry
-from ttaps.training.config import TrainConfig
 
 FAST = ("--set", "ttaps.steps=1", "--set", "ttaps.num_pairs=2")
 
@@ -197,20 +193,9 @@ def test_your_own_pictures_decide_how_many_classes_there_are(
             write_picture(tmp_path / "own" / name / f"{number}.png", 8 + number, 8)
     small = ["--model.image-size", "8", "--model.width", "4", "--model.num-groups", "4", "--model.num-prototypes", "10"]
     command = ["train", "--config", "smoke", "--data", str(tmp_path / "own"), "--out", str(tmp_path / "run"), *small]
-    command += [
-        "--epochs",
-        "1",
-        "--batch-size",
-        "4",
-        "--resolutions",
-        "8",
-        "--resolution-milestones",
-        "1",
-        "--objective",
-        "baseline",
-    ]
+    command += ["--epochs", "1", "--batch-size", "4", "--schedule.resolutions", "8", "--objective", "baseline"]
     assert main(command) == 0
-    assert "has 3 classes, and so has the network" in capsys.readouterr().err
+    assert "has 3 classes: model.num_classes is set to that" in capsys.readouterr().err
     assert main(command) == 0
     assert "already trained" in capsys.readouterr().err
     asked = ["evaluate", str(tmp_path / "run"), "--data", str(tmp_path / "own"), "--methods", "source"]
@@ -235,9 +220,9 @@ def test_train_on_the_sample_and_adapt_with_it(
         "16",
         "--epochs",
         "1",
-        "--optimizer.warmup-epochs",
+        "--schedule.warmup-epochs",
         "0.5",
-        "--loss.joint-start-epoch",
+        "--schedule.joint-start-epoch",
         "0.5",
     ]
     assert main(["train", "--config", "smoke", "--out", run, *small]) == 0
@@ -292,29 +277,6 @@ def test_data_verify_fails_when_what_is_named_is_not_there(
     capsys.readouterr()
     assert main(["data", "verify", "cifar100", "cifar10", *root]) == 1
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["cifar10", "cifar100"]
-
-
-PRESET_FILES = sorted(path for path in PRESETS[1].rglob("*.toml") if path.parent.name != "reproduce")
-
-
-@pytest.mark.parametrize("path", PRESET_FILES, ids=lambda path: str(path.relative_to(PRESETS[1])))
-def test_every_preset_loads_and_says_what_it_is(path: Path) -> None:
-    config = from_dict(TrainConfig, read_toml(path), where=str(path))
-    name = str(path.relative_to(PRESETS[1]).with_suffix(""))
-    assert path.read_text().startswith("# ")
-    assert f"ttaps train --config {name} " in path.read_text()
-    if name != "smoke":
-        assert path.stem == f"{config.objective}-{config.data}"
-        assert config.model.num_classes == {"cifar10": 10, "cifar100": 100}[config.data]
-
-
-def test_presets_of_the_paper_are_the_papers() -> None:
-    names = {str(path.relative_to(PRESETS[1]).with_suffix("")) for path in PRESET_FILES}
-    objectives, sets = ("baseline", "jt", "jt+ent"), ("cifar10", "cifar100")
-    assert {f"paper/{objective}-{data}" for objective in objectives for data in sets} <= names
-    assert {f"reference/{objective}-{data}" for objective in objectives[1:] for data in sets} <= names
-    best = from_dict(TrainConfig, read_toml(PRESETS[1] / "paper" / "jt+ent-cifar10.toml"), where="paper")
-    assert best == TrainConfig()
 
 
 def test_numbers_that_are_none_are_null(capsys: pytest.CaptureFixture[str]) -> None:

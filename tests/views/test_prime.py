@@ -165,8 +165,8 @@ def identity(parameters: PrimeParameters) -> PrimeParameters:
     """The same operations with parameters that change nothing."""
     kernels = torch.zeros_like(parameters.kernels)
     kernels[..., 1, 1] = 1
-    still = {"curves": torch.zeros_like(parameters.curves), "waves": torch.zeros_like(parameters.waves)}
-    return replace(parameters, kernels=kernels, **still)
+    curves, waves = torch.zeros_like(parameters.curves), torch.zeros_like(parameters.waves)
+    return replace(parameters, kernels=kernels, curves=curves, waves=waves)
 
 
 @pytest.mark.parametrize("operation", [FILTER, COLOR, BEND, NOTHING])
@@ -220,7 +220,7 @@ def test_sizes_of_filters_curves_and_bends(many: PrimeParameters) -> None:
     assert noise.mean().item() == pytest.approx(0, abs=0.01)
     assert noise.square().mean().item() == pytest.approx(4 / 3, rel=0.02)
     assert many.curves.double().square().mean().item() == pytest.approx(0.005, rel=0.02)
-    assert (many.frequencies.min(), many.frequencies.max()) == (1, 100)
+    assert (many.frequencies.min().item(), many.frequencies.max().item()) == (1, 100)
     assert many.frequencies.mean().item() == pytest.approx(50.5, abs=0.5)
     high = many.waves[..., 2, 2]
     assert not high.any()  # 9 + 9 is beyond a cut-off of 3
