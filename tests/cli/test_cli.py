@@ -200,7 +200,7 @@ def test_your_own_pictures_decide_how_many_classes_there_are(
     assert "already trained" in capsys.readouterr().err
     asked = ["evaluate", str(tmp_path / "run"), "--data", str(tmp_path / "own"), "--methods", "source"]
     assert main([*asked, "--out", str(tmp_path / "results")]) == 0
-    assert "has learnt from four fifths of these images" in capsys.readouterr().err
+    assert "was trained on four fifths of these images" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
