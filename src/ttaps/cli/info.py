@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> None:
         return
     if options.figure:
         check_figure(options.figure)
-        curves = [read_curve(name, folder_of(name), _same_model) for name in options.models]
+        curves = [read_curve(name, folder_of(name), find_model) for name in options.models]
         save_figure(learning_figure(curves), options.figure)
         log_info(f"{options.figure} written.")
     models = [load(name) for name in options.models]
@@ -59,12 +59,13 @@ def run(arguments: list[str]) -> None:
         print("\n".join(f"{name:>20}: {_short(value)}" for name, value in facts(model).items()))
 
 
-def _same_model(name: str, fingerprint: str) -> Path | None:
-    """Return the folder of a model that a run started from, if it still has the same weights."""
-    from ttaps.api import load
+def find_model(name: str, fingerprint: str) -> Path | None:
+    """Return the folder of the model of this name, if it is still the one with this fingerprint."""
+    from ttaps.model.checkpoint import load_model
     from ttaps.model.registry import folder_of
 
-    return folder_of(name) if load(name).fingerprint == fingerprint else None
+    folder = folder_of(name)
+    return folder if load_model(folder).fingerprint == fingerprint else None
 
 
 def facts(model: Model) -> dict[str, Any]:
