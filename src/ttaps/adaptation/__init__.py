@@ -20,16 +20,8 @@ from ttaps.adaptation.ttaps import Ttaps
 from ttaps.adaptation.ttt import Ttt
 from ttaps.errors import UsageError
 
-METHODS: dict[str, type[Method]] = {
-    "source": Source,
-    "augment": Augment,
-    "bn": Bn,
-    "tent": Tent,
-    "memo": Memo,
-    "ttt": Ttt,
-    "mt3": Mt3,
-    "ttaps": Ttaps,
-}
+METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Source, Augment, Bn, Tent, Memo, Ttt, Mt3, Ttaps)}
+"""Every method by its name, as it is typed. To add one, add its class here."""
 
 
 def missing_requirement(method: Method, network: nn.Module, objective: str = "") -> str | None:

@@ -28,9 +28,9 @@ class Live:
         title: str,
         methods: Mapping[str, Sequence[Coverage]],
         plan: Plan,
-        catch_up: Callable[[], None] = lambda: None,
+        catch_up: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """Start a bar. ``catch_up`` brings the coverage up to what other processes of the same job have stored."""
+        """Start a bar. ``catch_up`` bring coverages up to what other processes of the same job have stored."""
         self._progress, self._title, self._methods, self._catch_up = progress, title, methods, catch_up
         self._grid, self._several = plan.grid(), len(plan.conditions) > 1
         self._total, self._done = len(plan) * sum(map(len, methods.values())), self._count()
@@ -49,15 +49,13 @@ class Live:
     def finish(self) -> None:
         """Leave the bar, with everybody's results, and remove the table: the final one follows."""
         if self._every < inf:
-            self._catch_up()
-            self._done = self._count()
+            self._read_others()
         self._progress.below = None
         self._progress.update(self._task, completed=self._done)
 
     def _look(self) -> None:
         began = perf_counter()
-        self._catch_up()
-        self._done = self._count()
+        self._read_others()
         lines = {spec: line for spec, coverages in self._methods.items() if (line := measure_so_far(coverages))}
         if self._progress.console.is_terminal:
             self._progress.below = live_table(lines, self._several)
@@ -65,6 +63,11 @@ class Live:
             words = "; ".join(f"{spec} {_words(spec, line)}" for spec, line in lines.items())
             log_info(f"{self._title}: {self._done:,} of {self._total:,} results; {words}")
         self._look_at = began + max(self._every, SHARE * (perf_counter() - began))
+
+    def _read_others(self) -> None:
+        for catch_up in self._catch_up:
+            catch_up()
+        self._done = self._count()
 
     def _count(self) -> int:
         return sum(coverage.count(self._grid) for coverages in self._methods.values() for coverage in coverages)

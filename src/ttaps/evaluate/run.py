@@ -64,8 +64,9 @@ def evaluate(
         store.describe_model(model.fingerprint, model_facts(model), model.classes)
         refresh_specs(store)
         runs = [ExperimentRun(store, model, data, method, seed, plan, timing) for method in methods for seed in seeds]
-        shown = plan.whole() if distributed else plan
-        live = Live(progress, f"Evaluating {data.name}", _by_spec(runs), shown, lambda: _catch_up(runs, distributed))
+        coverages = {run.spec: [other.coverage for other in runs if other.spec == run.spec] for run in runs}
+        shown, others = (plan.whole(), runs) if distributed else (plan, [])
+        live = Live(progress, f"Evaluating {data.name}", coverages, shown, [run.catch_up for run in others])
         for run, rows in chain(_run_episodic(runs, plan, group), _run_sequential(runs, plan, group)):
             run.save(rows)
             watch(run.number, rows)
@@ -148,20 +149,6 @@ def make_row(item: Item, label: int, trace: NDArray[np.float32], seconds: float,
         seconds=seconds,
         file=file,
     )
-
-
-def _by_spec(runs: Sequence[ExperimentRun]) -> dict[str, list[Coverage]]:
-    """Return what is known of each method, over its seeds."""
-    groups: dict[str, list[Coverage]] = {}
-    for run in runs:
-        groups.setdefault(run.spec, []).append(run.coverage)
-    return groups
-
-
-def _catch_up(runs: Sequence[ExperimentRun], distributed: bool) -> None:
-    """Take note of what other processes of the same job have stored."""
-    for run in runs if distributed else ():
-        run.catch_up()
 
 
 def _run_episodic(runs: list[ExperimentRun], plan: Plan, size: int) -> Iterator[tuple[ExperimentRun, list[Row]]]:

@@ -12,12 +12,7 @@ class Timing:
     """Seconds of a run, added up while it works."""
 
     def __init__(self) -> None:
-        self.total = 0.0
-        self._parts = {"adapting": 0.0, "reading": 0.0, "storing": 0.0}
-
-    def parts(self) -> dict[str, float]:
-        """Return the seconds by what they were spent on, which add up to the total; bookkeeping is all that was not measured."""
-        return {**self._parts, "bookkeeping": self.total - sum(self._parts.values())}
+        self._seconds = {"total": 0.0, "adapting": 0.0, "reading": 0.0, "storing": 0.0}
 
     @contextmanager
     def measure(self, work: Literal["total", "adapting", "reading", "storing"]) -> Iterator[None]:
@@ -26,8 +21,9 @@ class Timing:
         try:
             yield
         finally:
-            seconds = perf_counter() - began
-            if work == "total":
-                self.total += seconds
-            else:
-                self._parts[work] += seconds
+            self._seconds[work] += perf_counter() - began
+
+    def parts(self) -> dict[str, float]:
+        """Return the seconds by what they were spent on; bookkeeping is all else."""
+        parts = {name: seconds for name, seconds in self._seconds.items() if name != "total"}
+        return {**parts, "bookkeeping": self._seconds["total"] - sum(parts.values())}
