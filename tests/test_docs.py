@@ -1,4 +1,4 @@
-"""The documents: links, commands, code, settings and numbers that hold, and tables that are filled from stored results."""
+"""The documents: links, commands, code, settings and specs that exist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import csv
 import importlib
 import re
 import shlex
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,6 @@ import ttaps
 from ttaps.adaptation.result import Result
 from ttaps.adaptation.spec import method_spec, parse_method, parse_methods
 from ttaps.config import setting_names
-from ttaps.evaluate import Experiment, Row, Store
 from ttaps.training.config import TrainConfig
 from ttaps.training.presets import preset_names
 
@@ -42,9 +40,6 @@ SEARCHED = {
     "warm start": "training.md",
     "wise-ft": "training.md",
 }
-sys.path.insert(0, str(ROOT / "tools"))
-
-from fill_tables import filled  # noqa: E402
 
 
 class Parsed(Exception):
@@ -105,6 +100,9 @@ def test_python_blocks_use_what_exists(document: Path) -> None:
     known = {"ttaps": ttaps, "result": Result}
     for block in blocks(document, "python"):
         for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ttaps"):
+                module = importlib.import_module(str(node.module))
+                assert all(hasattr(module, imported.name) for imported in node.names), ast.unparse(node)
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
                 kind = known[node.value.id]
                 assert hasattr(kind, node.attr) or node.attr in getattr(kind, "__annotations__", {}), ast.unparse(node)
@@ -153,32 +151,3 @@ def test_the_sdist_holds_what_its_tests_read() -> None:
     assert {"src", "tests", "tools", "docs", "/README.md", "CHANGELOG.md", "CONTRIBUTING.md"} <= set(
         built["targets"]["sdist"]["include"]
     )
-
-
-def assert_pairs(results: Path) -> None:
-    """Lines of a table of differences, by their names; parts joined by + are one table."""
-    block = "<!-- table: pairs fog+fog {} -->\n<!-- end -->"
-    lines = filled(block.format("net → net TENT"), results).splitlines()
-    first = [line.split("|")[1].strip() for line in lines[1:-1]]
-    assert (len(first), first[0], first[2]) == (3, "from → to", "net → net TENT")
-    with pytest.raises(SystemExit, match="No line net → MEMO among net → net TENT"):
-        filled(block.format("net → MEMO"), results)
-
-
-def test_tables_are_filled_from_stores_and_again(tmp_path: Path) -> None:
-    with Store(tmp_path / "fog") as store:
-        for method, last, seconds in (("source", 0, 0.1), ("tent", 1, 0.5)):
-            number = store.experiment(Experiment("net", "f00", "cifar10-c", "d1", method, "{}", 0))
-            store.add(
-                number, [Row("fog", 5, image, 1, (0, last), (0.5, 0.5), (0.5, 0.5), seconds) for image in range(3)]
-            )
-    assert_pairs(tmp_path)
-    text = "before\n<!-- table: changes fog -->\nold\n<!-- end -->\nbetween\n<!-- table: report fog cifar10-c -->\n<!-- end -->\n"
-    once = filled(text, tmp_path)
-    lines = once.splitlines()
-    assert lines[4].split(" | ")[1:4] == ["tent", "3", "100.0 (43.9 to 100.0)"]  # Wilson's interval of 3 of 3
-    assert lines[4].endswith("| 3 | 0 | 5 |")
-    assert lines[5].split(" | ")[1:4] == ["source", "3", "0.0 (0.0 to 56.1)"]
-    assert "between\n<!-- table: report fog cifar10-c -->\n| " in once
-    assert "old" not in once
-    assert filled(once, tmp_path) == once
