@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every stored evaluation behind docs/results.md and the model cards. Killed at any moment, the same command goes on where it was.
 # Then: python tools/fill_tables.py results/page docs/results.md README.md
-#   ttaps data get cifar10 && ttaps data build cifar10-c     (the same for cifar100)
+#   ttaps data download cifar10 && ttaps data build cifar10-c     (the same for cifar100)
 #   bash tools/results.sh [FOLDER] [PART]...
 set -eu
 out=${1:-results/page}

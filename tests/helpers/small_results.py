@@ -10,7 +10,7 @@ from typing import Any
 
 from ttaps.adaptation.spec import method_spec, parse_method
 from ttaps.evaluate.store import Experiment, Row, Store
-from ttaps.report.outcomes import read_runs
+from ttaps.report.load import load_results
 from ttaps.report.tables import Metric, Table, make_tables
 
 Traces = Mapping[str, Sequence[str]]
@@ -36,6 +36,7 @@ def fill(
     digest: str = "d1",
     severity: int = 5,
     confidence: float = 0.5,
+    image_size: int = 32,
     protocol: str | None = None,
     **changed: Any,
 ) -> None:
@@ -43,12 +44,13 @@ def fill(
     fingerprint = f"{model}-{objective}-{prototypes}-{training_seed}"
     made = parse_method(method, changed)
     settings = json.dumps(dataclasses.asdict(made), sort_keys=True, separators=(",", ":"))
-    kept = made.protocol if protocol is None else protocol
-    experiment = Experiment(model, fingerprint, data, digest, method_spec(made), settings, seed, kept)
+    experiment = Experiment(
+        model, fingerprint, data, digest, method_spec(made), settings, seed, protocol or made.protocol
+    )
     with Store(folder) as store:
         if objective:
-            facts = {"objective": objective, "seed": training_seed, "model": {"num_prototypes": prototypes}}
-            store.describe_model(fingerprint, facts)
+            network = {"num_prototypes": prototypes, "image_size": image_size}
+            store.describe_model(fingerprint, {"objective": objective, "seed": training_seed, "model": network})
         number = store.experiment(experiment)
         for corruption, words in traces.items():
             rows = [_row(corruption, severity, image, word, confidence) for image, word in enumerate(words)]
@@ -57,7 +59,7 @@ def fill(
 
 def only_table(folder: Path, metric: Metric = "accuracy", published: bool = True) -> Table:
     """Return the table of a folder that has one."""
-    (table,) = make_tables(read_runs([folder]), metric, published)
+    (table,) = make_tables(load_results([folder]), metric, published)
     return table
 
 

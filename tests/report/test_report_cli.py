@@ -12,9 +12,9 @@ import pytest
 from helpers.small_model import write_model
 from helpers.small_results import FOG_SNOW, before, fill
 from ttaps.cli import main
-from ttaps.evaluate import Store, open_benchmark
+from ttaps.evaluate.benchmark import open_benchmark
 from ttaps.evaluate.projections import stored_files
-from ttaps.evaluate.store import FILE
+from ttaps.evaluate.store import FILE, Store
 from ttaps.model.checkpoint import load_model
 
 
@@ -24,7 +24,8 @@ def folder(tmp_path: Path) -> str:
     results, digest = tmp_path / "results", open_benchmark("sample").digest
     fill(results, before(FOG_SNOW), "source", data="sample", digest=digest)
     for prototypes in (30, 300):
-        fill(results, FOG_SNOW, data="sample", digest=digest, prototypes=prototypes)
+        two_steps = {corruption: [f"{word}{word[-1]}" for word in words] for corruption, words in FOG_SNOW.items()}
+        fill(results, two_steps, data="sample", digest=digest, prototypes=prototypes)
     return str(results)
 
 
@@ -42,7 +43,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.sources += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
-        if tag not in ("meta", "img"):
+        if tag not in ("meta", "img", "br"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -55,8 +56,8 @@ class Page(HTMLParser):
 def test_tables_go_to_stdout_and_nothing_else(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", folder]) == 0
     shown = capsys.readouterr()
-    assert shown.out.startswith("**sample, severity 5: accuracy in %**\n\n|      |   n | JT+ENT, K=300 |")
-    assert "TTAPS, K=30" in shown.out
+    head = "**sample, severity 5: accuracy in %**\n\n|      |   n | source (net, K=300)<br>JT+ENT | ttaps (net, K=30)<br>TTAPS |"
+    assert shown.out.startswith(head)
     assert not shown.err
     assert main(["report", folder, "--table", "tex", "--metric", "error", "--no-published"]) == 0
     shown = capsys.readouterr()
@@ -70,13 +71,16 @@ def test_csv_and_json_are_for_machines(folder: str, capsys: pytest.CaptureFixtur
     lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert main(["report", folder, "--json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)
-    cells = {(column["label"], row): cell["value"] for column in table["ours"] for row, cell in column["cells"].items()}
+    cells = {(cell["column"], cell["row"]): cell["value"] for cell in table["numbers"]}
     ours = [line for line in lines if line["origin"] == "ours" and not line["against"]]
     assert {(line["column"], line["corruption"]): float(line["value"]) for line in ours} == pytest.approx(
         cells, abs=1e-4
     )
-    assert len(table["comparisons"]) == 3
-    assert table["ours"][1]["experiments"][0]["fingerprint"] == "net-jt+ent-30-0"
+    assert len({(pair["first"], pair["second"]) for pair in table["comparisons"]}) == 3
+    column = table["columns"][1]
+    assert (column["spec"], column["paper_column"]) == ("ttaps", "TTAPS")
+    assert column["experiments"][0]["fingerprint"] == "net-jt+ent-30-0"
+    assert table["numbers"][0]["std"] is None
 
 
 def test_figures_and_a_page_that_needs_nothing_else(
@@ -85,7 +89,7 @@ def test_figures_and_a_page_that_needs_nothing_else(
     figures, page = tmp_path / "figures", tmp_path / "pages" / "report.html"
     assert main(["report", folder, "--figures", str(figures), "--html", str(page)]) == 0
     names = {path.stem for path in figures.iterdir()}
-    kinds = [f"{kind}-ttaps-k-{k}" for kind in ("bars", "reliability", "flips") for k in (30, 300)]
+    kinds = [f"{kind}-ttaps-net-k-{k}" for kind in ("bars", "reliability", "flips") for k in (30, 300)]
     assert names == {f"sample-5-{kind}" for kind in ("steps", "steps-k-ttaps", *kinds)}
     for name in names:
         assert (figures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -101,13 +105,14 @@ def test_figures_and_a_page_that_needs_nothing_else(
     out = capsys.readouterr().out
     for line in out.splitlines():
         if line.startswith("|") and "---" not in line:
-            assert {cell.strip(" *") for cell in line.strip("|").split("|")} <= {word.strip("*") for word in words}
+            cells = [cell.strip(" *") for cell in line.replace("<br>", "|").strip("|").split("|")]
+            assert set(cells) <= {word.strip("*") for word in words}
         elif line.startswith("- "):
             assert line[2:] in words
 
 
 @pytest.mark.parametrize("option", ["--html", "--figures"])
-def test_a_place_that_cannot_be_written_is_told_before_any_work(
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
     option: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -138,7 +143,7 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
 def test_projections_go_from_evaluate_to_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)  # umap takes its time
+    monkeypatch.setattr("ttaps.report.figures.projections.umap_installed", lambda: False)  # umap takes its time
     model, results, figures = (str(tmp_path / name) for name in ("model", "results", "figures"))
     write_model(Path(model))
     options = ["--methods", "source", "--corruptions", "fog", "--limit", "2", "--out", results]

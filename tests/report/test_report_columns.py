@@ -8,84 +8,87 @@ from typing import Any
 import pytest
 
 from helpers.small_results import FOG_SNOW, fill, only_table
-from ttaps.report.outcomes import read_runs
-from ttaps.report.protocol import protocol
-from ttaps.report.style import METHOD_COLOURS
+from ttaps.adaptation.spec import method_spec, parse_method
+from ttaps.report.figures.style import METHOD_COLORS
+from ttaps.report.load import load_results
 from ttaps.report.tables import make_tables
 
 
 @pytest.mark.parametrize(
-    ("options", "label"),
+    ("options", "label", "paper"),
     [
-        ({"objective": "baseline", "method": "source"}, "Baseline"),
-        ({"objective": "jt", "method": "source"}, "JT"),
-        ({"objective": "jt"}, "JT TTA"),
-        ({"objective": "jt+ent", "method": "source"}, "JT+ENT"),
-        ({}, "TTAPS"),
-        ({"objective": "baseline"}, "Baseline TTAPS"),
-        ({"objective": None, "method": "source"}, "net"),
-        ({"objective": None}, "net TTAPS"),
-        ({"method": "ttaps:fast"}, "TTAPS (fast)"),
-        ({"lr": 0.3}, "TTAPS (lr 0.3)"),
-        ({"method": "ttaps:fast", "lr": 0.3}, "TTAPS (fast, lr 0.3)"),
-        ({"method": "ttaps:tuned", "adapt_params": "stage3"}, "TTAPS (tuned, adapt_params stage3)"),
-        ({"protocol": "online", "lr": 0.3}, "TTAPS (online, lr 0.3)"),
-        ({"method": "ttaps:reference", "protocol": "momentum leak"}, "TTAPS (reference)"),
-        ({"method": "ttaps:reference"}, "TTAPS (reference, episodic)"),
-        ({"objective": "mt3", "method": "source"}, "MT3 source"),
-        ({"lr": 0.3, "tau": 0.1, "epsilon": 0.1, "momentum": 0.9}, "TTAPS (epsilon 0.1, lr 0.3, …)"),
+        ({"objective": "baseline", "method": "source"}, "source", "Baseline"),
+        ({"objective": "jt", "method": "source"}, "source", "JT"),
+        ({"objective": "jt"}, "ttaps", "JT TTA"),
+        ({"objective": "jt+ent", "method": "source"}, "source", "JT+ENT"),
+        ({}, "ttaps", "TTAPS"),
+        ({"objective": "baseline"}, "ttaps", ""),
+        ({"objective": None, "method": "source"}, "source", ""),
+        ({"method": "ttaps:fast"}, "ttaps:fast", "TTAPS"),
+        ({"lr": 0.3}, "ttaps[lr=0.3]", "TTAPS"),
+        ({"method": "ttaps:tuned", "adapt_params": "stage3"}, "ttaps:tuned[adapt_params=stage3]", "TTAPS"),
+        ({"method": "ttaps:reference"}, "ttaps:reference", "TTAPS"),
+        ({"objective": "mt3", "method": "source"}, "source", ""),
+        ({"objective": "mt3", "method": "mt3"}, "mt3", "MT3"),
     ],
 )
-def test_columns_have_the_papers_names(tmp_path: Path, options: dict[str, Any], label: str) -> None:
-    word = "r" if options.get("method") == "source" else "rr"
-    fill(tmp_path, {"fog": [word]}, **options)
-    assert only_table(tmp_path).ours[0].label == label
+def test_a_label_is_the_spec_and_the_papers_name_stands_beside_it(
+    tmp_path: Path, options: dict[str, Any], label: str, paper: str
+) -> None:
+    fill(tmp_path, {"fog": ["r" if options.get("method") == "source" else "rr"]}, **options)
+    (column,) = only_table(tmp_path).columns
+    assert (column.label, column.paper_name) == (label, paper)
+    assert method_spec(parse_method(column.label)) == label, "a label can be pasted into --methods"
 
 
-def test_columns_that_would_have_the_same_name_are_told_apart(tmp_path: Path) -> None:
+def test_models_are_named_where_there_are_several(tmp_path: Path) -> None:
     for prototypes in (30, 300):
         fill(tmp_path / "k", FOG_SNOW, prototypes=prototypes)
-    assert [shown.label for shown in only_table(tmp_path / "k").ours] == ["TTAPS, K=30", "TTAPS, K=300"]
+    table = only_table(tmp_path / "k")
+    assert [column.label for column in table.columns] == ["ttaps (net, K=30)", "ttaps (net, K=300)"]
     for model in ("long", "short"):  # two trainings with the same seed are not two seeds
         fill(tmp_path / "m", FOG_SNOW, model=model)
     table = only_table(tmp_path / "m")
-    assert [shown.label for shown in table.ours] == ["TTAPS, long", "TTAPS, short"]
-    colors = {shown.column.color for shown in table.ours if shown.column}
-    assert len(colors) == 2
+    assert [column.label for column in table.columns] == ["ttaps (long)", "ttaps (short)"]
+    assert len({column.style.color for column in table.columns}) == 2
+    for objective in ("jt", "jt+ent"):
+        for seed in (0, 1):
+            fill(tmp_path / "o", FOG_SNOW, model=f"{objective}-seed{seed}", objective=objective, training_seed=seed)
+    table = only_table(tmp_path / "o")
+    assert [column.label for column in table.columns] == ["ttaps (jt)", "ttaps (jt+ent)"]
+
+
+def test_models_of_which_nothing_is_known_are_told_apart_by_their_fingerprint(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        fill(tmp_path, FOG_SNOW, objective=None, model="n", training_seed=seed)
+    labels = [column.label for column in only_table(tmp_path).columns]
+    assert labels == ["ttaps (n, n-None-300-1)", "ttaps (n, n-None-300-2)"]
 
 
 def test_settings_of_one_model_are_columns_of_their_own(tmp_path: Path) -> None:
-    """Each named, the default ones first; where there are several K, each says its own. One color in shades, and markers."""
+    """In the order of the paper, then of specs; where there are several K, each says its own. One color in shades, and markers."""
     for prototypes in (30, 300):
         fill(tmp_path, FOG_SNOW, prototypes=prototypes)
     fill(tmp_path, FOG_SNOW, "ttaps:fast")
-    fill(tmp_path, FOG_SNOW, "ttaps:reference", protocol="momentum leak")
+    fill(tmp_path, FOG_SNOW, "ttaps:reference")
     fill(tmp_path, FOG_SNOW, "memo", objective="baseline")
-    table = only_table(tmp_path)
-    assert [shown.label for shown in table.ours] == [
-        *("MEMO", "TTAPS (paper), K=30", "TTAPS (paper), K=300", "TTAPS (reference), K=300", "TTAPS (fast), K=300")
+    columns = only_table(tmp_path).columns
+    assert [column.label for column in columns] == [
+        *("memo (net, baseline)", "ttaps (net, jt+ent, K=30)", "ttaps (net, jt+ent, K=300)"),
+        *("ttaps:fast (net, jt+ent, K=300)", "ttaps:reference (net, jt+ent, K=300)"),
     ]
-    words = protocol(table)
-    assert "ttaps, 1 step, default settings ('paper');" in words[2]
-    assert "ttaps, 1 step, settings 'reference': directions mean, momentum 0.9, weight_decay 1e-05;" in words[4]
-    assert "settings 'fast': num_pairs 24," in words[5]
-    looks = [shown.column.look for shown in table.ours if shown.column]
-    assert len({look.color for look in looks}) == len({(look.marker, look.dashes) for look in looks[1:]}) + 1 == 5
-    assert (looks[0].color, looks[1].color) == (METHOD_COLOURS["memo"], METHOD_COLOURS["ttaps"])
+    styles = [column.style for column in columns]
+    assert (
+        len({style.color for style in styles}) == len({(style.marker, style.dashes) for style in styles[1:]}) + 1 == 5
+    )
+    assert (styles[0].color, styles[1].color) == (METHOD_COLORS["memo"], METHOD_COLORS["ttaps"])
 
 
-def test_settings_too_long_for_a_label_are_told_apart_by_all_of_them(tmp_path: Path) -> None:
-    for steps in (1, 2):
-        fill(tmp_path, FOG_SNOW, num_pairs=2, epsilon=0.1, momentum=0.5, steps=steps)
-    ends = [shown.label.rpartition(" ")[2] for shown in only_table(tmp_path).ours]
-    assert ends == ["1", "2"]
-
-
-def test_a_name_has_one_color_everywhere(tmp_path: Path) -> None:
+def test_a_label_has_one_color_everywhere(tmp_path: Path) -> None:
     fill(tmp_path, FOG_SNOW, lr=0.3)
     fill(tmp_path, FOG_SNOW, lr=0.5)
     fill(tmp_path, FOG_SNOW, lr=0.5, data="mine")
     fill(tmp_path, FOG_SNOW, data="mine")
-    columns = [shown.column for table in make_tables(read_runs([tmp_path])) for shown in table.ours if shown.column]
-    colors = {(column.label, column.color) for column in columns}
+    columns = [column for table in make_tables(load_results([tmp_path])) for column in table.columns]
+    colors = {(column.label, column.style.color) for column in columns}
     assert len(colors) == len({label for label, _ in colors}) == len({color for _, color in colors}) == 3

@@ -1,4 +1,4 @@
-"""The report's figures: what is drawn is what the rows say, and what cannot be drawn is told."""
+"""The report's figures: what is drawn is what the rows say, and what cannot be drawn is noted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -16,17 +17,25 @@ from helpers.small_model import write_picture
 from helpers.small_results import FOG_SNOW, fill, only_table
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError
-from ttaps.evaluate import Plan, open_benchmark
+from ttaps.evaluate.benchmark import open_benchmark
+from ttaps.evaluate.plan import Plan
 from ttaps.evaluate.projections import projections_file, stored_files, write_projections
-from ttaps.evaluate.summary import AVERAGE
-from ttaps.report.curves import by_prototypes, step_lines
-from ttaps.report.figures import draw_all
-from ttaps.report.flips import find_flips, opener, spread
-from ttaps.report.outcomes import read_runs
-from ttaps.report.projection import class_colors, principal, read_projections
-from ttaps.report.reliability import calibrate, calibration_of
-from ttaps.report.style import shade
+from ttaps.evaluate.statistics import AVERAGE, STATISTICS
+from ttaps.report.figures.bars import calibration, calibration_error
+from ttaps.report.figures.curves import by_prototypes, step_changes
+from ttaps.report.figures.draw import ReportFigure, draw_all
+from ttaps.report.figures.flips import find_flips, opener, spread
+from ttaps.report.figures.projections import class_colors, read_projections, to_plane
+from ttaps.report.figures.style import legend_label, shade
+from ttaps.report.load import load_results
 from ttaps.report.tables import make_tables
+
+NO_UMAP = "ttaps.report.figures.projections.umap_installed"
+
+
+def draw_folder(folder: Path, *others: Path) -> tuple[list[ReportFigure], list[str]]:
+    results = load_results([folder, *others])
+    return draw_all(results, make_tables(results), folder)
 
 
 def test_shades_are_mixed_with_white_and_black() -> None:
@@ -35,24 +44,43 @@ def test_shades_are_mixed_with_white_and_black() -> None:
     ]
 
 
+def test_long_labels_are_broken_after_commas() -> None:
+    spec = "ttaps:tuned[steps=6,lr=1,confidence_threshold=1,views.scale=[0.5,1],views.blur_p=0.5]"
+    lines = legend_label(spec).split("\n")
+    assert "".join(lines) == spec
+    assert [line[-1] for line in lines] == [",", "]"]
+    assert max(map(len, lines)) <= 62
+    assert legend_label("ttaps (jt-cifar10)") == "ttaps (jt-cifar10)"
+
+
 def test_steps_begin_at_the_source_and_end_at_the_table(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["wwr", "wrr", "rrr", "rww"], "snow": ["rrr", "www", "wrw", "rrr"]})
-    table = only_table(tmp_path)
-    column = table.ours[0].column
-    assert column is not None
-    lines = step_lines(column, 5)
-    assert [line.after.percent for line in lines] == [50.0, 62.5, 62.5]
-    last = table.ours[0].cells[AVERAGE].line
-    assert last is not None
-    assert (lines[-1].after, lines[-1].difference) == (last.after, last.difference)
-    assert lines[0].difference.points == 0
+    fill(tmp_path, {"fog": ["www"] * 4}, "memo")
+    results = load_results([tmp_path])
+    (table,) = make_tables(results)
+    (column,) = (column for column in table.columns if column.method == "ttaps")
+    changes = step_changes(column.at(5), results.traces)
+    assert changes["after"].tolist() == [50.0, 62.5, 62.5]
+    assert changes.loc[2].tolist() == table.numbers.loc[("ttaps", AVERAGE), STATISTICS].tolist()
+    assert changes.loc[0, ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]
 
 
-def test_what_takes_no_step_has_no_place_over_steps(tmp_path: Path) -> None:
+def test_one_step_has_no_place_over_steps(tmp_path: Path) -> None:
+    """Before and after are what bars show; the mean over views of ``augment`` is no gradient step at all."""
     fill(tmp_path, {"fog": ["wr", "rr"]}, "augment")
-    drawings, _ = draw_all([only_table(tmp_path)], [])
-    assert drawings
-    assert not any("steps" in drawing.name for drawing in drawings)
+    figures, _ = draw_folder(tmp_path)
+    assert figures
+    assert not any("steps" in figure.name for figure in figures)
+    fill(tmp_path, {"fog": ["wwr", "rrr"]})
+    assert any(figure.name == "cifar10-c-5-steps" for figure in draw_folder(tmp_path)[0])
+
+
+def test_more_columns_than_can_be_told_apart_are_not_drawn(tmp_path: Path) -> None:
+    for number in range(13):
+        fill(tmp_path, {"fog": ["wr"]}, lr=1.0 + number)
+    figures, notes = draw_folder(tmp_path)
+    assert figures == []
+    assert notes == ["No figures of 13 columns on cifar10-c, severity 5: more than 12 are too many."]
 
 
 def test_models_are_grouped_by_k_where_nothing_else_differs(tmp_path: Path) -> None:
@@ -60,60 +88,62 @@ def test_models_are_grouped_by_k_where_nothing_else_differs(tmp_path: Path) -> N
         for seed in (0, 1):
             fill(tmp_path, FOG_SNOW, prototypes=prototypes, training_seed=seed)
     fill(tmp_path, FOG_SNOW, objective="jt")
-    columns = [shown.column for shown in only_table(tmp_path).ours if shown.column]
+    columns = only_table(tmp_path).columns
     (group,) = by_prototypes(columns)
-    assert [column.prototypes for column in group] == [30, 300]
+    assert [column.num_prototypes for column in group] == [30, 300]
     assert by_prototypes(columns[:1]) == []
 
 
 def test_what_keeps_weights_is_not_drawn_over_k_with_what_forgets_them(tmp_path: Path) -> None:
-    fill(tmp_path, FOG_SNOW, prototypes=30)
-    fill(tmp_path, FOG_SNOW, prototypes=300)
-    fill(tmp_path, FOG_SNOW, prototypes=300, protocol="online")
-    (group,) = by_prototypes([shown.column for shown in only_table(tmp_path).ours if shown.column])
-    assert [column.runs[0].experiment.protocol for column in group] == ["episodic", "episodic"]
+    fill(tmp_path, FOG_SNOW, "tent", prototypes=30)
+    fill(tmp_path, FOG_SNOW, "tent", prototypes=300)
+    fill(tmp_path, FOG_SNOW, "tent", prototypes=300, online=True)
+    (group,) = by_prototypes(only_table(tmp_path).columns)
+    assert [column.protocol for column in group] == ["episodic", "episodic"]
 
 
 def test_calibration_is_counted_in_bins() -> None:
     rng = np.random.default_rng(0)
     confidence = rng.random(500).astype(np.float32)
     right = rng.random(500) < confidence**2
-    found = calibrate(confidence, right, bins=10)
+    found = calibration(pd.Series(confidence), pd.Series(right), bins=10)
     gap = 0.0
     for k in range(10):
         inside = (confidence > np.float32(k) / 10) & (confidence <= (k + 1) / 10)
         gap += abs(float(right[inside].sum()) - float(confidence[inside].sum(dtype=np.float64)))
-        assert found.count[k] == inside.sum()
-    assert found.ece == pytest.approx(100 * gap / 500)
-    assert calibrate(np.ones(4, np.float32), np.ones(4, bool)).ece == 0
-    assert calibrate(np.zeros(4, np.float32), np.zeros(4, bool)).count[0] == 4
+        assert found["count"][k] == inside.sum()
+    assert calibration_error(found) == pytest.approx(100 * gap / 500)
+    ones, zeros = (pd.Series(np.full(4, value, np.float32)) for value in (1, 0))
+    assert calibration_error(calibration(ones, ones > 0)) == 0
+    assert calibration(zeros, zeros > 0)["count"][0] == 4
 
 
-def test_calibration_of_a_column_takes_both_ends(tmp_path: Path) -> None:
+def test_calibration_is_of_both_ends(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["wr", "wr", "wr", "rr"]}, confidence=0.75)
-    column = only_table(tmp_path).ours[0].column
-    assert column is not None
-    assert [calibration_of(column, 5, end).ece for end in (0, -1)] == [50.0, 25.0]
+    rows = load_results([tmp_path]).rows
+    errors = [
+        calibration_error(calibration(rows[f"confidence_{end}"], rows[f"correct_{end}"])) for end in ("before", "after")
+    ]
+    assert errors == [50.0, 25.0]
 
 
 def test_a_prediction_that_is_none_has_no_confidence(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["ww"]}, confidence=float("nan"))
-    (run,) = read_runs([tmp_path])
-    assert run.rows["confidence"].tolist() == [[0.0, 0.0]]
+    rows = load_results([tmp_path]).rows
+    assert rows[["confidence_before", "confidence_after"]].to_numpy().tolist() == [[0.0, 0.0]]
 
 
-def test_flips_are_found_with_their_pictures(tmp_path: Path) -> None:
+def test_flips_are_found_with_their_images(tmp_path: Path) -> None:
     data = open_benchmark("sample")
     traces = {"fog": ["wr", "rr", "rw"], "snow": ["ww", "wr"]}
     fill(tmp_path, traces, data="sample", digest=data.digest)
-    (run,) = read_runs([tmp_path])
     assert [int(label) for label in data.labels[:3]] == [0, 1, 2]  # as the rows made by hand have them
-    flips, problem = find_flips(run, 5, opener(None))
+    tiles, problem = find_flips(load_results([tmp_path]).rows, opener(None), 32)
     assert problem == ""
-    assert [(flip.corruption, flip.after, flip.fixed) for flip in flips] == [
+    assert [(tile.corruption, tile.after, tile.fixed) for tile in tiles] == [
         *(("fog", "airplane", True), ("snow", "automobile", True), ("fog", "cat", False))
     ]
-    assert np.array_equal(flips[1].picture, read_sample("snow").images[1])
+    assert np.array_equal(tiles[1].image, read_sample("snow").images[1])
 
 
 @pytest.mark.parametrize(
@@ -123,21 +153,19 @@ def test_flips_are_found_with_their_pictures(tmp_path: Path) -> None:
         ({"data": "my-folder"}, "cannot be read here"),
     ],
 )
-def test_pictures_that_are_not_there_are_said_to_be_missing(tmp_path: Path, options: dict[str, Any], word: str) -> None:
+def test_images_that_are_not_there_are_said_to_be_missing(tmp_path: Path, options: dict[str, Any], word: str) -> None:
     fill(tmp_path, FOG_SNOW, **options)
-    flips, problem = find_flips(read_runs([tmp_path])[0], 5, opener(tmp_path))
-    assert flips == []
+    tiles, problem = find_flips(load_results([tmp_path]).rows, opener(tmp_path), 32)
+    assert tiles == []
     assert word in problem
 
 
-def test_pictures_of_a_model_with_other_classes_are_not_misnamed(tmp_path: Path) -> None:
+def test_images_of_a_model_with_other_classes_are_not_misnamed(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["rr"] * 15 + ["wr"]}, data="sample", digest=open_benchmark("sample").digest)
-    (run,) = read_runs([tmp_path])
-    run.rows["label"] += 1
-    assert "another order" in find_flips(run, 5, opener(None))[1]
-    run.rows["label"] -= 1
-    run.rows["predictions"][-1, 0] = 10  # sample has classes 0 to 9
-    assert "only some of the model's classes" in find_flips(run, 5, opener(None))[1]
+    rows = load_results([tmp_path]).rows
+    assert "another order" in find_flips(rows.assign(label=rows["label"] + 1), opener(None), 32)[1]
+    rows.loc[rows.index[-1], "before"] = 10  # sample has classes 0 to 9
+    assert "only some of the model's classes" in find_flips(rows, opener(None), 32)[1]
 
 
 def test_a_folder_is_opened_once_for_all_columns_at_the_size_of_its_network(
@@ -147,39 +175,32 @@ def test_a_folder_is_opened_once_for_all_columns_at_the_size_of_its_network(
         (tmp_path / "pets" / name).mkdir(parents=True)
         write_picture(tmp_path / "pets" / name / "a.png")
     monkeypatch.chdir(tmp_path)
+    own: dict[str, Any] = {"data": "pets", "digest": open_benchmark("pets", size=8).digest, "image_size": 8}
     for method in ("tent", "ttaps"):
-        fill(
-            tmp_path,
-            {"clean": ["wr", "rr"]},
-            method,
-            data="pets",
-            digest=open_benchmark("pets", size=8).digest,
-            severity=0,
-        )
-    runs = read_runs([tmp_path])
-    for run in runs:
-        run.facts["model"]["image_size"] = 8
+        fill(tmp_path, {"clean": ["wr", "rr"]}, method, severity=0, **own)
     opened = Mock(side_effect=open_benchmark)
-    monkeypatch.setattr("ttaps.report.flips.open_benchmark", opened)
-    drawings, notes = draw_all(make_tables(runs), [])
+    monkeypatch.setattr("ttaps.evaluate.benchmark.open_benchmark", opened)
+    figures, notes = draw_folder(tmp_path)
     assert notes == []
-    assert sum("-flips-" in drawing.name for drawing in drawings) == 2
+    assert sum("-flips-" in figure.name for figure in figures) == 2
     assert opened.call_count == 1
 
 
-def test_pictures_come_from_all_corruptions_in_turn(tmp_path: Path) -> None:
+def test_images_come_from_all_corruptions_in_turn(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["wr"] * 5, "snow": ["wr"] * 2})
-    chosen = spread(read_runs([tmp_path])[0].rows, 5)
-    assert [(str(row["corruption"]), int(row["image"])) for row in chosen] == [
+    chosen = spread(load_results([tmp_path]).rows, 5)
+    assert list(zip(chosen["corruption"], chosen["image"], strict=True)) == [
         *(("fog", 0), ("snow", 0), ("fog", 1), ("snow", 1), ("fog", 2))
     ]
 
 
-def test_principal_components_keep_what_lies_in_a_plane() -> None:
+def test_principal_components_keep_what_lies_in_a_plane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NO_UMAP, lambda: False)
     rng = np.random.default_rng(0)
     plane = rng.normal(size=(30, 2))
     turned = plane @ np.linalg.qr(rng.normal(size=(8, 2)))[0].T + 3
-    flat = principal(turned)
+    flat, way = to_plane(turned)
+    assert way == "PCA"
     near, far = (np.linalg.norm(points[:, None] - points, axis=-1) for points in (plane, flat))
     assert np.allclose(near, far, atol=1e-9)
 
@@ -200,20 +221,20 @@ def test_projections_are_those_of_the_network(tmp_path: Path) -> None:
 
 
 def test_every_models_projections_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)
+    monkeypatch.setattr(NO_UMAP, lambda: False)
     fill(tmp_path, {"fog": ["r"]}, "source")
     model, data = small_model(), small_benchmark()
     for fingerprint in ("a1", "b2"):
         write_projections(replace(model, fingerprint=fingerprint), data, tmp_path, 20)
-    drawings, notes = draw_all([only_table(tmp_path)], [tmp_path, tmp_path])
-    assert [drawing.name for drawing in drawings] == ["projections-small-small-a1", "projections-small-small-b2"]
-    assert all("of 18 images" in drawing.caption and "(PCA)" in drawing.caption for drawing in drawings)
+    figures, notes = draw_folder(tmp_path, tmp_path)
+    assert [figure.name for figure in figures] == ["projections-small-small-a1", "projections-small-small-b2"]
+    assert all("of 18 images" in figure.caption and "(PCA)" in figure.caption for figure in figures)
     assert ["nothing was adapted" in note for note in notes] == [True]
 
 
-def test_damaged_projections_are_told_and_the_rest_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SplitNetwork off anywhere, overwritten, or with labels missing."""
-    monkeypatch.setattr("ttaps.report.projection.umap_is_there", lambda: False)
+def test_damaged_projections_are_noted_and_the_rest_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off anywhere, overwritten, or with labels missing."""
+    monkeypatch.setattr(NO_UMAP, lambda: False)
     fill(tmp_path, FOG_SNOW)
     write_projections(small_model(), small_benchmark(), tmp_path, 4)
     (path,) = stored_files(tmp_path)
@@ -224,8 +245,8 @@ def test_damaged_projections_are_told_and_the_rest_is_drawn(tmp_path: Path, monk
             read_projections(path)
     shorter: dict[str, Any] = arrays | {"labels": arrays["labels"][:-1]}
     np.savez(path, **shorter)
-    drawings, notes = draw_all([only_table(tmp_path)], [tmp_path], tmp_path)
-    assert len(drawings) == 3
+    figures, notes = draw_folder(tmp_path)
+    assert [figure.name for figure in figures] == ["cifar10-c-5-bars-ttaps", "cifar10-c-5-reliability-ttaps"]
     assert f"No map of projections: {path} is damaged" in notes[-1]
 
 

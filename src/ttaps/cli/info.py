@@ -36,8 +36,8 @@ def run(arguments: list[str]) -> None:
 
     from ttaps.api import load  # here: the help needs no torch, which takes seconds to import
     from ttaps.model.registry import folder_of, known_models
-    from ttaps.report.learning import learning_figure, read_learning
-    from ttaps.report.style import check_figure, save_figure
+    from ttaps.report.figures.learning import learning_figure, read_curve
+    from ttaps.report.figures.style import check_figure, save_figure
 
     if not options.models:
         if options.figure:
@@ -47,8 +47,8 @@ def run(arguments: list[str]) -> None:
         return
     if options.figure:
         check_figure(options.figure)
-        runs = [read_learning(name, folder_of(name)) for name in options.models]
-        save_figure(learning_figure(runs), options.figure)
+        curves = [read_curve(name, folder_of(name), find_model) for name in options.models]
+        save_figure(learning_figure(curves), options.figure)
         log_info(f"{options.figure} written.")
     models = [load(name) for name in options.models]
     if options.json:
@@ -57,6 +57,15 @@ def run(arguments: list[str]) -> None:
     for model in models:
         print(model.card)
         print("\n".join(f"{name:>20}: {_short(value)}" for name, value in facts(model).items()))
+
+
+def find_model(name: str, fingerprint: str) -> Path | None:
+    """Return the folder of the model of this name, if it is still the one with this fingerprint."""
+    from ttaps.model.checkpoint import load_model
+    from ttaps.model.registry import folder_of
+
+    folder = folder_of(name)
+    return folder if load_model(folder).fingerprint == fingerprint else None
 
 
 def facts(model: Model) -> dict[str, Any]:

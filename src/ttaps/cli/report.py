@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ttaps.cli.options import Folders, make_room, parse, print_json
+from ttaps.cli.options import DataRootOption, Folders, JsonOption, make_room, parse, print_json
 from ttaps.errors import UsageError
+from ttaps.files import write_text
+from ttaps.progress import log_info
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(JsonOption, DataRootOption):
     """The paper's tables and figures from stored results, with intervals and paired tests. No model is needed.
 
     Example: ttaps report results/first --html report.html --figures figures
@@ -30,45 +31,34 @@ class Report:
     """Folder to draw all figures into, as PDF and PNG."""
     html: Path | None = None
     """Write one HTML page with everything; it needs no other file."""
-    json: bool = False
-    """Output JSON instead of --table."""
-    data_root: Path | None = None
-    """Folder of the data sets, for the images in figures; else $TTAPS_DATA, else ./data."""
 
 
 def run(arguments: list[str]) -> None:
     """Read stored rows; print tables, draw figures, write a page."""
-    options = parse(Report, "report", arguments)
-    if not options.folders:
-        raise UsageError("Name a folder of results: ttaps report results/...")
-    make_report(options)
+    make_report(parse(Report, "report", arguments))
 
 
 def make_report(options: Report) -> None:
-    """Print tables; draw figures and write the page where they are asked for."""
-    from ttaps.files import write_text
-    from ttaps.progress import log_info
+    """Print tables; draw figures and write the page where they are wanted."""
     from ttaps.report.figures.draw import draw_all, save_all
     from ttaps.report.figures.style import check_figure
     from ttaps.report.load import load_results
     from ttaps.report.page import page
-    from ttaps.report.render import latex, markdown, print_tables, to_csv, to_records
+    from ttaps.report.render import print_tables, to_records
     from ttaps.report.tables import make_tables
 
-    places = [options.figures / "figure.png"] if options.figures else []
-    places += [options.html] if options.html else []
-    for place in places:  # before any work is done
-        check_figure(Path("figure.png"))
+    if not options.folders:
+        raise UsageError("Name a folder of results: ttaps report results/...")
+    for place in filter(None, (options.figures and options.figures / "figure.png", options.html)):
+        check_figure(Path("figure.png"))  # before any work is done
         make_room(place)
     results = load_results(options.folders)
     tables = make_tables(results, options.metric, options.published)
     if options.json:
         print_json(to_records(tables))
-    elif options.table == "text" or (options.table == "auto" and sys.stdout.isatty()):
-        print_tables(tables)
     else:
-        print({"tex": latex, "csv": to_csv}.get(options.table, markdown)(tables), end="")
-    if not places:
+        print_tables(tables, options.table)
+    if options.figures is None and options.html is None:
         return
     figures, notes = draw_all(results, tables, options.data_root)
     for note in notes:

@@ -1,1 +1,1 @@
-"""Tables and figures from stored rows and plain arrays; nothing here touches a model."""
+"""Tables, figures and a page from stored rows. No model and no torch is needed."""

@@ -5,30 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ttaps.evaluate.frame import load_rows, load_traces
-from ttaps.evaluate.statistics import AVERAGE
 from ttaps.evaluate.store import Store
 
 RUN = ["fingerprint", "seed"]
 """Columns that tell the seeds of one table column apart: of training (another model) and of views."""
-
-PAPER_NAMES = {
-    "ttt": "TTT",
-    "mt3": "MT3",
-    "memo": "MEMO",
-    "baseline": "Baseline",
-    "jt": "JT",
-    "jt+tta": "JT TTA",
-    "jt+ent": "JT+ENT",
-    "ttaps": "TTAPS",
-}
-"""The paper's names of its columns, in its order."""
+PUBLISHED = Path(__file__).with_name("published.csv")
 PUBLISHED_SETS = {"cifar10-c": "cifar10-c", "cifar100-c": "cifar100-c", "sample": "cifar10-c"}
 """Which published set stands beside which of ours; the sample is images of CIFAR-10-C."""
 PUBLISHED_SEVERITY = 5
@@ -48,7 +35,7 @@ class Results:
     rows: pd.DataFrame
     """A row per image and experiment, as :func:`ttaps.evaluate.frame.load_rows` returns them."""
     models: dict[str, dict[str, Any]]
-    """What is known of models by fingerprint: objective, seed, network; results of older versions have nothing."""
+    """What is known of models, by fingerprint: objective, seed, network; of a model of another program nothing."""
 
     @cached_property
     def traces(self) -> pd.DataFrame:
@@ -65,12 +52,8 @@ def load_results(folders: Sequence[Path]) -> Results:
     return Results(tuple(folders), load_rows(folders), models)
 
 
-def load_published(data: str, severity: int) -> pd.DataFrame:
+def load_published(data: str, severity: int | None) -> pd.DataFrame:
     """Return published accuracies in % (``value``, ``std``) by the paper's column and row; empty where none are published."""
-    with (files("ttaps.report") / "published.csv").open(encoding="utf-8") as file:
-        numbers = pd.read_csv(file).rename(columns={"method": "column", "corruption": "row", "accuracy": "value"})
-    own = PUBLISHED_SETS.get(data) if severity == PUBLISHED_SEVERITY else None
-    numbers = numbers[numbers["dataset"] == own].replace({"row": {"average": AVERAGE}, "column": PAPER_NAMES})
-    order = list(PAPER_NAMES.values())
-    numbers = numbers.sort_values("column", key=lambda names: names.map(order.index), kind="stable")
-    return numbers.set_index(["column", "row"])[["value", "std"]]
+    numbers = pd.read_csv(PUBLISHED)
+    known = PUBLISHED_SETS.get(data) if severity == PUBLISHED_SEVERITY else None
+    return numbers[numbers["data"] == known].set_index(["column", "row"])[["value", "std"]]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-import pandas as pd
+from typing import Any
 
 from ttaps.evaluate.statistics import AVERAGE
 from ttaps.report.columns import TableColumn
 from ttaps.report.load import CITATIONS, PUBLISHED_SETS, RUN
 from ttaps.report.tables import Table
 
-EPISODIC = "episodic"
 READING = (
     "± is the standard deviation over seeds, of training or of views; a column without it has one seed. "
     "Intervals are 95 %: over images, Wilson's for an accuracy, paired for a difference. p is the exact McNemar test; for an average "
@@ -24,9 +22,15 @@ def protocol(table: Table) -> list[str]:
 
     A table by severity has only what is its own: the tables of each severity follow it.
     """
-    lines = [_measured(table)]
+    measured = f"{table.metric.capitalize()} in % on {table.data}"
+    count = len({name for column in table.columns for name in column.at(table.severity)["corruption"].unique()})
+    corruptions = f"{count} corruption{'s' * (count != 1)}"
     if table.severity is None:
-        return [*lines, *_warnings(table)]
+        later = "What each column was measured with is below the tables of each severity."
+        over = f"averaged over {corruptions} at each severity, after the last step"
+        return [f"{measured} (labels {table.digest}), {over}. {later}", *_warnings(table)]
+    corrupted = f" at severity {table.severity}, {corruptions}" if table.severity else ""
+    lines = [f"{measured}{corrupted} (labels {table.digest}), after the last step."]
     lines += [f"{column.label}: {column_protocol(column, table)}" for column in table.columns]
     lines += [*_warnings(table), READING]
     if len(table.published):
@@ -39,50 +43,26 @@ def protocol(table: Table) -> list[str]:
 def column_protocol(column: TableColumn, table: Table) -> str:
     """Say which model, method, settings, seeds and images a column is of."""
     rows = column.at(table.severity)
-    views = f"seeds of views {_listed(rows['seed'].unique())}" if column.adapts else ""
-    return "; ".join(filter(None, (_model(column), _method(column, rows), views, _images(column, table))))
-
-
-def _model(column: TableColumn) -> str:
-    """Name a column's models with their fingerprints, and how they were trained where that is known."""
-    names = ", ".join(f"{name} ({fingerprint})" for name, fingerprint in column.models)
-    seeds = [seed for seed in column.rows["training_seed"].unique() if seed >= 0]
-    facts = [
+    models = rows.drop_duplicates("fingerprint")
+    names = [f"{model.model} ({model.fingerprint})" for model in models.itertuples()]
+    seeds = models.loc[models["training_seed"] >= 0, "training_seed"]
+    training = [
         f"objective {column.objective}" if column.objective else "",
         f"K={column.num_prototypes}" if column.num_prototypes else "",
-        f"seeds of training {_listed(seeds)}" if seeds else "",
+        f"seeds of training {_listed(seeds)}" if len(seeds) else "",
     ]
-    return f"model{'s' if len(column.models) > 1 else ''} {', '.join([names, *filter(None, facts)])}"
-
-
-def _method(column: TableColumn, rows: pd.DataFrame) -> str:
-    """Say how a column adapts and what is reset between images."""
-    if not column.adapts:
-        return f"{column.spec}: no adaptation"
-    kept = f"not everything is reset after an image ({column.protocol}): the order of images counts"
-    reset = "everything is reset after every image (episodic)" if column.protocol == EPISODIC else kept
-    seconds = rows.groupby(RUN)["seconds"].mean().mean()
-    return f"method {column.spec}; {reset}; {seconds:.2g} s per image"
-
-
-def _images(column: TableColumn, table: Table) -> str:
-    """Say how many images a column has per corruption."""
+    parts = [f"model{'s' * (len(names) > 1)} {', '.join([*names, *filter(None, training)])}", f"method {column.spec}"]
+    if column.adapts:
+        kept = f"not everything is reset after an image ({column.protocol}): the order of images counts"
+        parts.append("weights and optimizer are reset after every image" if column.protocol == "episodic" else kept)
+        parts.append(f"{rows.groupby(RUN)['seconds'].mean().mean():.2g} s per image")
+        parts.append(f"seeds of views {_listed(rows['seed'])}")
+    else:
+        parts.append("no adaptation")
     counts = table.numbers.loc[column.label].drop(index=AVERAGE, errors="ignore")
     low, high = counts["n_min"].min(), counts["n_max"].max()
     each = " at each severity" if table.severity is None else " under each corruption" if len(table.rows) > 1 else ""
-    return f"n = {low if low == high else f'{low} to {high}'}{each}"
-
-
-def _measured(table: Table) -> str:
-    count = len(table.corruptions)
-    words = f"{count} corruption{'s' * (count != 1)}"
-    if table.severity is None:
-        return (
-            f"{table.metric.capitalize()} in % on {table.data} (labels {table.digest}), averaged over {words} at each "
-            "severity, after the last step. What each column was measured with is below the tables of each severity."
-        )
-    corrupted = f" at severity {table.severity}, {words}" if table.severity else ""
-    return f"{table.metric.capitalize()} in % on {table.data}{corrupted} (labels {table.digest}), after the last step."
+    return "; ".join([*parts, f"n = {low if low == high else f'{low} to {high}'}{each}"])
 
 
 def _warnings(table: Table) -> list[str]:
@@ -90,9 +70,8 @@ def _warnings(table: Table) -> list[str]:
     found = []
     counts = table.numbers.drop(index=AVERAGE, level="row", errors="ignore")[["n_min", "n_max"]]
     if counts.stack().nunique() > 1:
-        found.append(
-            "Not finished: numbers of images differ; differences between columns use only the images that both have."
-        )
+        also = "differences between columns use only the images that both have."
+        found.append(f"Not finished: numbers of images differ; {also}")
     what = "severities" if table.severity is None else "corruptions"
     partial = [column.label for column in table.columns if table.partial(column.label)]
     if partial:
@@ -100,5 +79,5 @@ def _warnings(table: Table) -> list[str]:
     return found
 
 
-def _listed(values: Iterable[object]) -> str:
-    return ", ".join(map(str, sorted(map(int, values))))  # type: ignore[call-overload]
+def _listed(numbers: Iterable[Any]) -> str:
+    return ", ".join(map(str, sorted(set(numbers))))

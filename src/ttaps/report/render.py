@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from ttaps.evaluate.statistics import AVERAGE, STATISTICS, signed
 from ttaps.report.columns import TableColumn
+from ttaps.report.load import RUN
 from ttaps.report.protocol import column_protocol, protocol
-from ttaps.report.tables import Table, short_name
+from ttaps.report.tables import Table
 
 MISSING = "-"
 TEX = {
@@ -57,12 +62,22 @@ def main_table(table: Table) -> TextTable:
     """Return the paper's layout: ours, then the published columns; the best of each block is bold."""
     every = pd.concat([table.numbers[["value", "std", "best"]], table.published.rename("{}†".format, level="column")])
     names = list(every.index.unique("column"))
-    rows = [[short_name(row), _count(table, row), *(_value(every, name, row, table) for name in names)] for row in table.rows]
-    bold = [(table.rows.index(row), names.index(name) + 2) for name, row in every.index[every["best"].astype(bool)]]
+    texts = every.apply(
+        lambda cell: f"{cell['value']:.1f}" + ("" if pd.isna(cell["std"]) else f" ± {cell['std']:.2f}"), axis=1
+    )
+    for column in table.columns:
+        if AVERAGE in table.rows and table.partial(column.label):
+            texts[column.label, AVERAGE] += "*"
+    images = table.numbers.groupby("row").agg({"n_min": "min", "n_max": "max"})
+    counts = [f"{low}" if low == high else f"{low}-{high}" for low, high in images.loc[list(table.rows)].to_numpy()]
+    body = [(row, n, *cells) for (row, *cells), n in zip(_body(texts, table.rows, names), counts, strict=True)]
+    bold = frozenset(
+        (table.rows.index(row), names.index(name) + 2) for name, row in every.index[every["best"].astype(bool)]
+    )
     by = f"{table.data}, by severity" if table.severity is None else table.images
     head = ("", "n", *map(two_lines, table.columns), *names[len(table.columns) :])
-    title = f"{by}: {table.metric} in %"
-    return TextTable(title, head, _cells(rows), frozenset(bold), AVERAGE in table.rows, tuple(protocol(table)))
+    notes = tuple(protocol(table))
+    return TextTable(f"{by}: {table.metric} in %", head, tuple(body), bold, AVERAGE in table.rows, notes)
 
 
 def two_lines(column: TableColumn) -> str:
@@ -76,59 +91,45 @@ def change_text(line: Any) -> list[str]:
     return [signed(line.change), interval, f"{line.fixed:.0f}", f"{line.broken:.0f}", f"{line.p:.2g}"]
 
 
+def _body(texts: pd.Series[str], rows: Sequence[str], columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return texts by (column, row) as lines that begin with the row's name."""
+    return tuple((row, *(texts.get((column, row), MISSING) for column in columns)) for row in rows)
+
+
 def _interval_table(table: Table) -> TextTable:
-    texts = table.numbers.apply(lambda line: f"{line.after_low:.1f}-{line.after_high:.1f}", axis=1).unstack("column")
-    labels = [column.label for column in table.columns]
-    texts = texts.reindex(index=list(table.rows), columns=labels).fillna(MISSING).rename(index=short_name)
+    texts = table.numbers.apply(lambda line: f"{line.after_low:.1f}-{line.after_high:.1f}", axis=1)
+    rows = _body(texts, table.rows, [column.label for column in table.columns])
     head = ("", *map(two_lines, table.columns))
-    rows = _cells(texts.reset_index().to_numpy())
     return TextTable(f"95 % intervals of the {table.metric}, in %", head, rows, average=AVERAGE in table.rows)
 
 
 def _change_table(table: Table, column: TableColumn) -> TextTable:
     """Return what adaptation changed: before, after, and a paired test of the difference."""
-    numbers = table.numbers.loc[column.label].reindex([row for row in table.rows if (column.label, row) in table.numbers.index])
-    rows = [
-        [short_name(line.Index), f"{line.n:.0f}", f"{line.before:.1f}", f"{line.before_low:.1f}-{line.before_high:.1f}"]
-        + [f"{line.after:.1f}", f"{line.after_low:.1f}-{line.after_high:.1f}", *change_text(line)]
-        for line in numbers.itertuples()
-    ]
+    rows = []
+    for line in table.numbers.loc[column.label].itertuples():
+        before, after = (
+            (f"{getattr(line, end):.1f}", f"{getattr(line, f'{end}_low'):.1f}-{getattr(line, f'{end}_high'):.1f}")
+            for end in ("before", "after")
+        )
+        rows.append((str(line.Index), f"{line.n:.0f}", *before, *after, *change_text(line)))
     head = ("", _images(column), "before", "95 %", "after", "95 %", "difference", "95 %", "fixed", "broken", "p")
     title = f"{column.label}: {table.metric} before and after adaptation, in %"
-    return TextTable(title, head, _cells(rows), average=AVERAGE in table.rows)
+    return TextTable(title, head, tuple(rows), average=AVERAGE in table.rows)
 
 
 def _comparison_table(table: Table) -> TextTable:
     """Return the paired difference between every two of our columns, over all rows that both have."""
-    lines = table.comparisons.groupby(["first", "second"], sort=False).tail(1)
-    rows = [[f"{line.Index[0]} → {line.Index[1]}", f"{line.n:.0f}", *change_text(line)] for line in lines.itertuples()]
+    lines = table.comparisons.groupby(["first", "second"], sort=False).tail(1).itertuples()
+    rows = tuple((f"{line.Index[0]} → {line.Index[1]}", f"{line.n:.0f}", *change_text(line)) for line in lines)
     head = ("from → to", _images(*table.columns), "difference", "95 %", "fixed", "broken", "p")
     over = f"averaged over {'corruptions' if table.severity else 'severities'}, " if AVERAGE in table.rows else ""
     title = f"Differences between columns: {table.metric}, {over}on the images both have, in points"
-    return TextTable(title, head, _cells(rows))
+    return TextTable(title, head, rows)
 
 
 def _images(*columns: TableColumn) -> str:
-    return "n, all seeds" if any(column.several_seeds for column in columns) else "n"
-
-
-def _value(numbers: pd.DataFrame, name: str, row: str, table: Table) -> str:
-    if (name, row) not in numbers.index:
-        return MISSING
-    cell = numbers.loc[(name, row)]
-    spread = "" if pd.isna(cell["std"]) else f" ± {cell['std']:.2f}"
-    return f"{cell['value']:.1f}{spread}{'*' if row == AVERAGE and table.partial(name) else ''}"
-
-
-def _count(table: Table, row: str) -> str:
-    """Return how many images our columns have, from the fewest to the most."""
-    counts = table.numbers.xs(row, level="row")
-    low, high = counts["n_min"].min(), counts["n_max"].max()
-    return f"{low}" if low == high else f"{low}-{high}"
-
-
-def _cells(rows: Any) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(map(str, row)) for row in rows)
+    several = any(len(column.rows.drop_duplicates(RUN)) > 1 for column in columns)
+    return "n, all seeds" if several else "n"
 
 
 def markdown(tables: Sequence[Table]) -> str:
@@ -137,16 +138,26 @@ def markdown(tables: Sequence[Table]) -> str:
 
 
 def _markdown(text: TextTable) -> str:
-    body = [[f"**{cell}**" if (y, x) in text.bold else cell for x, cell in enumerate(row)] for y, row in enumerate(text.rows)]
+    body = [
+        [f"**{cell}**" if (y, x) in text.bold else cell for x, cell in enumerate(row)]
+        for y, row in enumerate(text.rows)
+    ]
     lines = [[cell.replace("|", "\\|").replace("\n", "<br>") for cell in row] for row in (text.head, *body)]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * width if not place else f"{'-' * (width - 1)}:" for place, width in enumerate(widths)]
     aligned = (
-        [cell.rjust(width) if x else cell.ljust(width) for x, (cell, width) in enumerate(zip(line, widths, strict=True))]
+        [
+            cell.rjust(width) if x else cell.ljust(width)
+            for x, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
         for line in (lines[0], rule, *lines[1:])
     )
     notes = "".join(f"\n- {note}" for note in text.notes)
-    return f"**{text.title}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in aligned) + (f"\n{notes}" if notes else "")
+    return (
+        f"**{text.title}**\n\n"
+        + "\n".join(f"| {' | '.join(line)} |" for line in aligned)
+        + (f"\n{notes}" if notes else "")
+    )
 
 
 def latex(tables: Sequence[Table]) -> str:
@@ -175,23 +186,23 @@ def tex(text: str) -> str:
     return "".join(TEX.get(sign, sign) for sign in text).replace("\n", r"\\")
 
 
-def print_tables(tables: Sequence[Table]) -> None:
-    """Print tables to a terminal."""
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
+def print_tables(tables: Sequence[Table], form: str = "auto") -> None:
+    """Print tables as ``md``, ``tex``, ``csv`` or ``text``; ``auto`` is text on a terminal, else Markdown."""
+    if form == "text" or (form == "auto" and sys.stdout.isatty()):
+        console = Console(highlight=False)
+        for text in (text for table in tables for text in text_tables(table)):
+            console.print(_rich(text), *(Text(f"- {note}", style="dim") for note in text.notes), "", sep="\n")
+    else:
+        print({"tex": latex, "csv": to_csv}.get(form, markdown)(tables), end="")
 
-    console = Console(highlight=False)
-    for text in (text for table in tables for text in text_tables(table)):
-        shown = RichTable(title=Text(text.title), title_justify="left", box=None, padding=(0, 1))
-        for place, name in enumerate(text.head):
-            shown.add_column(Text(name), justify="right" if place else "left", overflow="fold")
-        for y, row in enumerate(text.rows):
-            shown.add_row(*(Text(cell, style="bold" if (y, x) in text.bold else "") for x, cell in enumerate(row)))
-        console.print(shown)
-        for note in text.notes:
-            console.print(Text(f"- {note}", style="dim"))
-        console.print()
+
+def _rich(text: TextTable) -> RichTable:
+    shown = RichTable(title=Text(text.title), title_justify="left", box=None, pad_edge=False)
+    for place, name in enumerate(text.head):
+        shown.add_column(Text(name), justify="right" if place else "left", overflow="fold")
+    for y, row in enumerate(text.rows):
+        shown.add_row(*(Text(cell, style="bold" if (y, x) in text.bold else "") for x, cell in enumerate(row)))
+    return shown
 
 
 def to_csv(tables: Sequence[Table]) -> str:
@@ -215,7 +226,9 @@ def _csv_lines(table: Table) -> pd.DataFrame:
     adapting = table.numbers[table.numbers.index.isin([column.label for column in table.adapting], level="column")]
     changes = adapting[STATISTICS].reset_index().assign(against="before")
     pairs = table.comparisons.reset_index().rename(columns={"first": "against", "second": "column"})
-    differences = pd.concat([changes, pairs]).rename(columns={"change": "value", "change_low": "low", "change_high": "high"})
+    differences = pd.concat([changes, pairs]).rename(
+        columns={"change": "value", "change_low": "low", "change_high": "high"}
+    )
     lines = pd.concat([ours, printed, differences.assign(origin="ours")]).rename(columns={"row": "corruption"})
     severity = "all" if table.severity is None else table.severity
     lines["paper_column"] = lines["column"].map(names)
@@ -232,7 +245,11 @@ def to_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
             "columns": [_column_record(column, table) for column in table.columns],
             **{
                 name: json.loads(frame.reset_index().to_json(orient="records", double_precision=15))
-                for name, frame in (("numbers", table.numbers), ("published", table.published), ("comparisons", table.comparisons))
+                for name, frame in (
+                    ("numbers", table.numbers),
+                    ("published", table.published),
+                    ("comparisons", table.comparisons),
+                )
             },
         }
         for table in tables

@@ -15,25 +15,6 @@ from ttaps.report.load import RUN, Results, load_published
 
 Metric = Literal["accuracy", "error"]
 SEVERITY = "severity "
-SHORT_NAMES = {
-    "brightness": "brit",
-    "contrast": "contr",
-    "defocus_blur": "defoc",
-    "elastic_transform": "elast",
-    "gaussian_noise": "gauss",
-    "glass_blur": "glass",
-    "impulse_noise": "impul",
-    "jpeg_compression": "jpeg",
-    "motion_blur": "motn",
-    "pixelate": "pixel",
-    "shot_noise": "shot",
-    "zoom_blur": "zoom",
-    "speckle_noise": "speck",
-    "gaussian_blur": "gblur",
-    "spatter": "spatt",
-    "saturate": "satur",
-}
-"""The paper's short names, and like them the extra ones; others stay as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +28,6 @@ class Table:
     metric: Metric
     rows: tuple[str, ...]
     """Corruptions in the paper's order, or severities; the average is last where there are several."""
-    corruptions: tuple[str, ...]
     columns: tuple[TableColumn, ...]
     numbers: pd.DataFrame
     """By (column, row): ``value`` in % with its ``std`` over seeds, ``best``, the fewest and most images of a seed (``n_min``,
@@ -91,11 +71,6 @@ def highest_severity(tables: Sequence[Table]) -> list[Table]:
     return list({(table.data, table.digest): table for table in tables}.values())
 
 
-def short_name(row: str) -> str:
-    """Return the paper's short name of a corruption."""
-    return SHORT_NAMES.get(row, row)
-
-
 def in_metric(numbers: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     """Return statistics of accuracies as they are, or as errors; done twice, they are accuracies again."""
     if metric == "accuracy":
@@ -113,27 +88,21 @@ def _table(columns: Sequence[TableColumn], severity: int | None, metric: Metric,
     by = "severity" if severity is None else "corruption"
     pairs = {pair: _named_rows(compare_table(*(parts[one] for one in pair), [by])) for pair in combinations(parts, 2)}
     numbers = pd.concat({label: _numbers(part, by) for label, part in parts.items()}, names=["column", "row"])
-    rows = tuple(sorted(numbers.index.unique("row"), key=_row_order))
+    rows = tuple(sorted(numbers.index.unique("row"), key=lambda row: (row == AVERAGE, ORDER.get(row, -1), row)))
     if len(rows) == 2:  # the average of one row is that row
         rows = rows[:1]
         numbers = numbers.drop(index=AVERAGE, level="row")
         pairs = {pair: lines.iloc[:1] for pair, lines in pairs.items()}
     numbers = in_metric(numbers, metric)
-    every = pd.concat(parts)
-    data, digest = every[["data", "digest"]].iloc[0]
-    printed = _published(load_published(data, severity if published and severity else 0), rows, metric)
+    data, digest = columns[0].rows[["data", "digest"]].iloc[0]
+    printed = _published(load_published(data, severity if published else None), rows, metric)
     return Table(
         *(data, digest, severity, metric, rows),
-        corruptions=tuple(sorted(every["corruption"].unique(), key=_row_order)),
         columns=tuple(column for column in columns if column.label in parts),
         numbers=numbers.assign(best=_best(numbers, rows, metric)),
         published=printed.assign(best=_best(printed, rows, metric)),
         comparisons=in_metric(_comparisons(pairs), metric),
     )
-
-
-def _row_order(row: str) -> tuple[bool, int, str]:
-    return row == AVERAGE, ORDER.get(row, -1), row
 
 
 def _named_rows(numbers: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pandas as pd
 from ttaps.evaluate.statistics import AVERAGE, signed
 from ttaps.report.columns import TableColumn
 from ttaps.report.figures.style import COLUMN, FAINT, INK, despine, legend_above, new_figure, styled
-from ttaps.report.tables import Table, in_metric, short_name
+from ttaps.report.tables import Table, in_metric
 
 BAR = 0.38  # of a row's height
 BINS = 15
@@ -31,7 +31,7 @@ def bars_figure(table: Table, column: TableColumn) -> Any:
         axes.hlines(places + aside, numbers[f"{end}_low"], numbers[f"{end}_high"], color=INK, linewidth=0.7)
     for place, change in zip(places, numbers["change"], strict=True):
         axes.text(101, place, signed(change), fontsize=6.5, va="center")
-    axes.set_yticks(places, [short_name(name) for name in numbers.index])
+    axes.set_yticks(places, list(numbers.index))
     axes.set(xlim=(0, 100), ylim=(len(numbers) - 0.4, -0.6), xlabel="accuracy, %, with 95 % interval")
     if numbers.index[-1] == AVERAGE:
         axes.axhline(len(numbers) - 1.5, color=INK, linewidth=0.6)
@@ -66,7 +66,7 @@ def reliability_figure(column: TableColumn, rows: pd.DataFrame) -> Any:
         above.bar(centers, bins["accuracy"].fillna(0), width=0.9 / BINS, color=color, alpha=0.75, linewidth=0)
         above.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle="--")
         above.plot(bins["confidence"], bins["accuracy"], linestyle="", marker="_", markersize=4, color=INK)
-        above.set(xlim=(0, 1), ylim=(0, 1), title=f"{end}: ECE {calibration_error(bins):.1f} %")
+        above.set(xlim=(-0.02, 1.02), ylim=(0, 1.03), title=f"{end}: ECE {calibration_error(bins):.1f} %")
         above.set_yticks((0, 0.5, 1), ("0", "0.5", "1"))
         below.bar(centers, bins["count"] / bins["count"].sum(), width=0.9 / BINS, color=color)
         below.set(xlabel="confidence", yticks=())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,7 +55,9 @@ def draw_all(
                 figures += _of_column(table, column)
                 figures += _flips(table, column, results, open_data, notes)
     figures += _projections(results.folders, notes)
-    return _numbered(figures), notes
+    names = [figure.name for figure in figures]
+    twice = [names[:place].count(name) for place, name in enumerate(names)]  # names are shorter than labels
+    return [replace(f, name=f"{f.name}-{n + 1}" if n else f.name) for f, n in zip(figures, twice, strict=True)], notes
 
 
 def save_all(figures: Sequence[ReportFigure], folder: Path) -> None:
@@ -67,19 +68,8 @@ def save_all(figures: Sequence[ReportFigure], folder: Path) -> None:
 
 
 def file_name(*parts: str) -> str:
-    """Return words as a file's name: letters, digits, dots, plus signs and dashes; at most 120 of them."""
+    """Return words as a file's name: at most 120 letters, digits, dots, plus signs and dashes."""
     return re.sub(r"[^a-z0-9.+]+", "-", "-".join(parts).lower()).strip("-.")[:120]
-
-
-def _numbered(figures: Sequence[ReportFigure]) -> list[ReportFigure]:
-    """Number figures whose names are the same, so that none takes another's place."""
-    seen: Counter[str] = Counter()
-    found = []
-    for figure in figures:
-        seen[figure.name] += 1
-        count = seen[figure.name]
-        found.append(figure if count == 1 else replace(figure, name=f"{figure.name}-{count}"))
-    return found
 
 
 def _prefix(table: Table) -> str:
@@ -87,7 +77,8 @@ def _prefix(table: Table) -> str:
 
 
 def _by_severity(table: Table) -> ReportFigure:
-    caption = f"{table.data}: accuracy at each severity, averaged over corruptions (above), and what adaptation changed, paired (below); {BANDS}"
+    what = "accuracy at each severity, averaged over corruptions (above), and what adaptation changed, paired (below)"
+    caption = f"{table.data}: {what}; {BANDS}"
     return ReportFigure(file_name(table.data, "severities"), caption, severity_figure(table), table)
 
 
@@ -112,7 +103,9 @@ def _over_steps(table: Table, results: Results) -> Iterator[ReportFigure]:
 
 def _of_column(table: Table, column: TableColumn) -> Iterator[ReportFigure]:
     where, label = table.images, column.label
-    caption = f"{where}: accuracy under each corruption before and after {label}; on the right the difference in points."
+    caption = (
+        f"{where}: accuracy under each corruption before and after {label}; on the right the difference in points."
+    )
     yield ReportFigure(file_name(_prefix(table), "bars", label), caption, bars_figure(table, column), table)
     caption = (
         f"{where}: calibration before and after {label}; a bar that reaches the dashed line is as often right as the model is "

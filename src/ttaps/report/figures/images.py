@@ -6,43 +6,49 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ttaps.report.figures.style import CLASS_COLORS, INK, METHOD_COLORS, RIGHT, WRONG, despine, new_figure, save_figure, styled
+from ttaps.report.figures import style
+from ttaps.report.figures.style import INK, METHOD_COLORS, despine, new_figure, save_figure, styled
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_ROWS = 20  # images in one figure; a taller one cannot be read
 MOST_CLASSES = 4  # per image
 PERCENT = ((0, 0.5, 1), ("0", "50 %", "100 %"))
-Trace = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
-class Adapted(Protocol):
-    """An adapted image: class probabilities before and after every step (steps + 1, classes), and the classes' names."""
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """An image with its true label and what it was taken for."""
+
+    image: NDArray[np.uint8]
+    """Shape (3, H, W)."""
+    truth: str
+    before: str
+    after: str
+    corruption: str = ""
 
     @property
-    def trace(self) -> Any: ...
-    @property
-    def classes(self) -> Sequence[str]: ...
-
-
-def adaptation_figure(
-    path: Path, names: Sequence[str], images: Sequence[ArrayLike], views: Sequence[ArrayLike], results: Sequence[Adapted]
-) -> None:
-    """Draw a row for each image: itself, some of its views, its class probabilities over the steps, and before and after.
-
-    Images are uint8 (3, H, W), views float (V, 3, H, W) in [0, 1]; arrays or CPU tensors. Only the first 20 images are drawn.
-    """
-    save_figure(_adaptation(names, images, views, results), path)
+    def fixed(self) -> bool:
+        """Whether its label is right after adaptation."""
+        return self.after == self.truth
 
 
 @styled
-def _adaptation(
-    names: Sequence[str], images: Sequence[ArrayLike], views: Sequence[ArrayLike], results: Sequence[Adapted]
-) -> Any:
+def adaptation_figure(
+    path: Path, names: Sequence[str], images: Sequence[ArrayLike], views: Sequence[ArrayLike], results: Sequence[Any]
+) -> None:
+    """Draw a row for each image: itself, some of its views, its class probabilities over the steps, and before and after.
+
+    Images are uint8 (3, H, W), views float (V, 3, H, W) in [0, 1], arrays or CPU tensors; a result has a ``trace`` (steps + 1,
+    classes) and ``classes``. Only the first 20 images are drawn.
+    """
     rows = min(len(names), MOST_ROWS)
     figure = new_figure(11, 2.1 * rows + 0.15)
     grid = figure.subplots(rows, 4, squeeze=False, width_ratios=(1.5, 2.8, 2.6, 2.6))
@@ -50,51 +56,52 @@ def _adaptation(
     for cells, name, image, some_views, result in zip(grid, names, images, views, results, strict=False):
         trace = np.asarray(result.trace, dtype=float)
         for index in most_probable(trace):
-            colors.setdefault(index, CLASS_COLORS[len(colors) % len(CLASS_COLORS)])
+            colors.setdefault(index, style.CLASS_COLORS[len(colors) % len(style.CLASS_COLORS)])
         shown = {index: colors[index] for index in most_probable(trace)}
         _image(cells[0], np.asarray(image), name, trace, result.classes)
         _views(cells[1], np.asarray(some_views))
         _steps(cells[2], trace, shown)
         _before_after(cells[3], trace, shown, result.classes)
-    return figure
+    save_figure(figure, path)
 
 
-def most_probable(trace: Trace, count: int = MOST_CLASSES) -> list[int]:
+def most_probable(trace: Floats, count: int = MOST_CLASSES) -> list[int]:
     """Return the classes that matter most before or after adaptation, the most probable one afterwards first."""
     ends = np.nan_to_num(trace[[0, -1]])  # not a number: no prediction
     chosen = np.argsort(-ends.max(0), kind="stable")[:count]
     return sorted(chosen.tolist(), key=lambda index: -float(ends[-1, index]))
 
 
-def mosaic(views: NDArray[Any], columns: int = 4) -> NDArray[Any]:
+def mosaic(views: Floats, columns: int = 4) -> Floats:
     """Lay views (V, 3, H, W) out in a grid with white lines between them, (rows, columns, 3)."""
     count, _, height, width = views.shape
-    rows = -(-count // columns)
-    wall = np.ones((rows * (height + 2) - 2, columns * (width + 2) - 2, 3))
+    wall = np.ones((-(-count // columns) * (height + 2) - 2, columns * (width + 2) - 2, 3))
     for place, view in enumerate(views.clip(0, 1).transpose(0, 2, 3, 1)):
         top, left = (height + 2) * (place // columns), (width + 2) * (place % columns)
         wall[top : top + height, left : left + width] = view
     return wall
 
 
-def _image(axes: Any, image: NDArray[Any], name: str, trace: Trace, classes: Sequence[str]) -> None:
+def _image(axes: Any, image: NDArray[Any], name: str, trace: Floats, classes: Sequence[str]) -> None:
+    readable = name.encode(errors="replace").decode()  # bytes that are no text become question marks
     axes.imshow(image.transpose(1, 2, 0))
     axes.set_axis_off()
-    axes.set_title(_shortened(name), fontsize=9)
-    before, after = ("none" if np.isnan(p).any() else f"{classes[int(p.argmax())]} {p.max():.0%}" for p in trace[[0, -1]])
-    text = {"ha": "center", "va": "top", "transform": axes.transAxes, "fontsize": 8}
-    axes.text(0.5, -0.03, f"before: {before}", **text)
-    axes.text(0.5, -0.16, f"after: {after}", fontweight="bold", **text)
+    axes.set_title(readable if len(readable) <= 20 else f"{readable[:10]}…{readable[-9:]}", fontsize=9)
+    for end, height, weight in ((0, -0.03, "normal"), (-1, -0.16, "bold")):
+        p = trace[end]
+        label = "none" if np.isnan(p).any() else f"{classes[int(p.argmax())]} {p.max():.0%}"
+        text = {"ha": "center", "va": "top", "transform": axes.transAxes, "fontsize": 8, "fontweight": weight}
+        axes.text(0.5, height, f"{'after' if end else 'before'}: {label}", **text)
 
 
-def _views(axes: Any, views: NDArray[Any]) -> None:
+def _views(axes: Any, views: Floats) -> None:
     axes.set_axis_off()
     if len(views):
         axes.set_title("some of its views", fontsize=9)
         axes.imshow(mosaic(views))
 
 
-def _steps(axes: Any, trace: Trace, colors: Mapping[int, str]) -> None:
+def _steps(axes: Any, trace: Floats, colors: Mapping[int, str]) -> None:
     for index, color in colors.items():
         axes.plot(trace[:, index], color=color, linewidth=1.6, marker="o", markersize=2.8)
     axes.set_title("probability, step by step", fontsize=9)
@@ -103,7 +110,7 @@ def _steps(axes: Any, trace: Trace, colors: Mapping[int, str]) -> None:
     axes.grid(axis="y")
 
 
-def _before_after(axes: Any, trace: Trace, colors: Mapping[int, str], classes: Sequence[str]) -> None:
+def _before_after(axes: Any, trace: Floats, colors: Mapping[int, str], classes: Sequence[str]) -> None:
     for place, (index, color) in enumerate(colors.items()):
         before, after = np.nan_to_num(trace[[0, -1], index])
         axes.barh(place, after, height=0.62, color=color)
@@ -117,23 +124,7 @@ def _before_after(axes: Any, trace: Trace, colors: Mapping[int, str], classes: S
         tick.set_color(color)
 
 
-def _shortened(name: str, most: int = 20) -> str:
-    """Return a file's name, its middle left out where it is long; bytes that are no text become question marks."""
-    readable = name.encode(errors="replace").decode()
-    return readable if len(readable) <= most else f"{readable[: most // 2]}…{readable[-most // 2 + 1 :]}"
-
-
-@dataclass(frozen=True, eq=False)
-class Tile:
-    """An image with its true label and what it was taken for."""
-
-    image: NDArray[np.uint8]
-    """Shape (3, H, W)."""
-    truth: str
-    before: str
-    after: str
-
-
+@styled
 def demo_figure(
     path: Path, tiles: Mapping[str, Sequence[Tile]], numbers: pd.DataFrame, title: str, caption: Sequence[str]
 ) -> None:
@@ -141,34 +132,24 @@ def demo_figure(
 
     ``tiles`` are the images of each corruption; a line without any, such as the average, has the caption in their place.
     """
-    save_figure(_demo(tiles, numbers, title, caption), path)
-
-
-@styled
-def _demo(tiles: Mapping[str, Sequence[Tile]], numbers: pd.DataFrame, title: str, caption: Sequence[str]) -> Any:
     columns, rows = max(3, *map(len, tiles.values())), len(numbers)  # as wide as the caption needs
     figure = new_figure(1.62 * columns + 5.4, 0.92 * rows + 1.15)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     grid = figure.add_gridspec(rows, columns + 1, width_ratios=[*[1.62] * columns, 4.2])
     for row, name in enumerate(numbers.index.get_level_values(0)):
-        if name not in tiles:
-            axes = figure.add_subplot(grid[row, :columns])
-            text = "\n".join(textwrap.fill(line, 27 * columns) for line in caption)
-            axes.text(0, 0.5, text, fontsize=7.5, color="#555555", va="center", linespacing=1.5).set_in_layout(False)
-            axes.set_axis_off()
-            _row_name(axes, name)
-        for column, tile in enumerate(tiles.get(name, ())):
-            axes = figure.add_subplot(grid[row, column])
+        own = tiles.get(name, ())
+        cells = [figure.add_subplot(grid[row, column]) for column in range(len(own))]
+        for axes, tile in zip(cells, own, strict=True):
             _tile(axes, tile)
-            if not column:
-                _row_name(axes, name)
+        if not own:
+            cells = [figure.add_subplot(grid[row, :columns])]
+            text = "\n".join(textwrap.fill(line, 27 * columns) for line in caption)
+            cells[0].text(0, 0.5, text, fontsize=7.5, color="#555555", va="center", linespacing=1.5)
+            cells[0].set_axis_off()
+        side = {"fontsize": 9, "fontweight": "bold", "ha": "right", "va": "center", "transform": cells[0].transAxes}
+        cells[0].text(-0.08 if own else -0.01, 0.5, name.replace("_", "\n"), **side)
     _chart(figure.add_subplot(grid[:, columns]), numbers)
-    return figure
-
-
-def _row_name(axes: Any, name: str) -> None:
-    text = {"fontsize": 9, "fontweight": "bold", "ha": "right", "va": "center", "transform": axes.transAxes}
-    axes.text(-0.08, 0.5, name.replace("_", "\n"), **text)
+    save_figure(figure, path)
 
 
 def _tile(axes: Any, tile: Tile) -> None:
@@ -179,17 +160,21 @@ def _tile(axes: Any, tile: Tile) -> None:
     axes.text(1.06, 0.8, tile.truth, fontweight="bold", **text)
     for height, label in ((0.5, tile.before), (0.2, tile.after)):
         right = label == tile.truth
-        axes.text(1.06, height, f"{'✓' if right else '✗'} {label}", color=RIGHT if right else WRONG, **text)
+        axes.text(1.06, height, f"{'✓' if right else '✗'} {label}", color=style.RIGHT if right else style.WRONG, **text)
 
 
 def _chart(axes: Any, numbers: pd.DataFrame) -> None:
     """Draw accuracy before (open) and after (full) with 95 % intervals, in rows that stand beside the images."""
     places = np.arange(len(numbers)) + 0.5
-    for end, aside, method, inside in (("before", -0.14, "source", "white"), ("after", 0.14, "ttaps", None)):
-        color = METHOD_COLORS[method]
-        axes.hlines(places + aside, numbers[f"{end}_low"], numbers[f"{end}_high"], color=color, linewidth=1.5, alpha=0.75)
-        marker = {"marker": "o", "markersize": 6, "markerfacecolor": inside or color, "linestyle": ""}
-        axes.plot(numbers[end], places + aside, color=color, label=end, clip_on=False, **marker)
+    for end, aside, color, inside in (
+        ("before", -0.14, METHOD_COLORS["source"], "white"),
+        ("after", 0.14, METHOD_COLORS["ttaps"], METHOD_COLORS["ttaps"]),
+    ):
+        axes.hlines(
+            places + aside, numbers[f"{end}_low"], numbers[f"{end}_high"], color=color, linewidth=1.5, alpha=0.75
+        )
+        marker = {"marker": "o", "markersize": 6, "markerfacecolor": inside, "linestyle": "", "clip_on": False}
+        axes.plot(numbers[end], places + aside, color=color, label=end, **marker)
     for place, before, after in zip(places, numbers["before"], numbers["after"], strict=True):
         axes.text(103, place, f"{before:.1f} → {after:.1f} %", fontsize=8, va="center")
         axes.axhline(place + 0.5, color="#e8e8e8", linewidth=0.6)

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from ttaps.config import read_toml
 from ttaps.errors import TtapsError
 from ttaps.report.figures.style import FAINT, SPARE_COLORS, legend_above, series_style, styled, two_panels
 
 METRICS, SETTINGS, MODEL = "metrics.jsonl", "train.toml", "config.json"
-Points = list[tuple[float, float]]
 FindStart = Callable[[str, str], Path | None]
-"""Return the folder of the model with this name and fingerprint, or None where it is gone."""
+"""Return the folder of the model with this name and fingerprint; None where it is gone."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LearningCurve:
-    """One run: (epoch, %) of validation images right, and (epoch, nats) of the cross-entropy."""
+    """One run, over epochs."""
 
     name: str
     objective: str
-    validation: Points
-    cross_entropy: Points
-    resolutions: list[tuple[float, int]]
-    """From which epoch on it was given images of how many pixels."""
+    points: pd.DataFrame
+    """Rows with an ``epoch`` and one of: ``validation`` (% right), ``cross_entropy`` (nats), ``pixels`` (of images from then on)."""
     epochs: float
     """How many it had."""
+
+    def get(self, what: str) -> pd.DataFrame:
+        """Return the points of one kind, by epoch and value."""
+        return self.points.dropna(subset=[what])[["epoch", what]].set_axis(["epoch", "value"], axis=1)
+
+    def resolutions(self) -> list[tuple[float, int]]:
+        """Return the epochs from which the images have another number of pixels."""
+        pixels = self.get("pixels").drop_duplicates("epoch", keep="last")
+        changes = pixels[pixels["value"] != pixels["value"].shift()]
+        return [(epoch, int(value)) for epoch, value in changes.to_numpy()]
 
 
 def read_curve(name: str, folder: Path, find_start: FindStart = lambda name, fingerprint: None) -> LearningCurve:
@@ -40,50 +49,38 @@ def read_curve(name: str, folder: Path, find_start: FindStart = lambda name, fin
         return own
     start = json.loads((folder / MODEL).read_text("utf-8")).get("init_from", {})
     try:
-        before = find_start(settings["init_from"], start["fingerprint"]) if start else None
-        return _joined(read_curve(name, before, find_start), own) if before else own
+        found = find_start(settings["init_from"], start["fingerprint"]) if start else None
+        before = read_curve(name, found, find_start) if found else None
     except TtapsError:  # it is gone, or has no record
+        before = None
+    if before is None:
         return own
-
-
-def _joined(before: LearningCurve, own: LearningCurve) -> LearningCurve:
-    """Return a run behind the one that it started from."""
-    done = before.epochs
-    seen = [(epoch, pixels) for epoch, pixels in before.resolutions if epoch < done]
-    later = [(done + epoch, pixels) for epoch, pixels in own.resolutions]
-    return replace(
-        own,
-        validation=before.validation + [(done + epoch, value) for epoch, value in own.validation],
-        cross_entropy=before.cross_entropy + [(done + epoch, value) for epoch, value in own.cross_entropy],
-        resolutions=seen + later[later[0][1] == seen[-1][1] :],
-        epochs=done + own.epochs,
-    )
+    never = before.points["pixels"].notna() & (before.points["epoch"] >= before.epochs)  # it was stopped earlier
+    later = own.points.assign(epoch=own.points["epoch"] + before.epochs)
+    return replace(own, points=pd.concat([before.points[~never], later]), epochs=before.epochs + own.epochs)
 
 
 def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
     """Read one record and its settings. Epochs are known at every logged step; those between are in proportion."""
+    missing = f"{name} has no record of its training"
     try:
         lines = (folder / METRICS).read_text("utf-8").splitlines()
-        rows: list[dict[str, float]] = [json.loads(line) for line in lines if line.endswith("}")]
+        rows = pd.DataFrame([json.loads(line) for line in lines if line.endswith("}")])
     except (OSError, ValueError) as error:
-        raise TtapsError(f"{name} has no record of its training: {folder / METRICS} cannot be read ({error}).") from error
-    logged = [row for row in rows if "epoch" in row]
-    if not logged:
-        raise TtapsError(f"{name} has no record of its training yet: {folder / METRICS} has no step in it.")
+        raise TtapsError(f"{missing}: {folder / METRICS} cannot be read ({error}).") from error
+    rows = rows.reindex(columns=["step", "epoch", "validation_accuracy", "ce"])
+    logged = rows.dropna(subset=["epoch"])
+    if logged.empty:
+        raise TtapsError(f"{missing} yet: {folder / METRICS} has no step in it.")
+    step, epochs = logged[["step", "epoch"]].iloc[-1]
     settings = read_toml(folder / SETTINGS)
-    pixels = settings.get("resolutions") or [settings["model"]["image_size"]]
-    starts = [0.0, *(settings["epochs"] * until for until in settings.get("resolution_milestones", [1.0])[:-1])]
-    epochs = logged[-1]["epoch"]
-    per_step = epochs / logged[-1]["step"]
-    curve = LearningCurve(
-        name,
-        settings["objective"],
-        [(row["step"] * per_step, 100 * row["validation_accuracy"]) for row in rows if "validation_accuracy" in row],
-        [(row["epoch"], row["ce"]) for row in logged if "ce" in row],
-        list(zip(starts, pixels, strict=True)),
-        epochs,
-    )
-    return curve, settings
+    schedule = settings.get("schedule", {})
+    pixels = schedule.get("resolutions") or [settings["model"]["image_size"]]
+    starts = [0.0, *(settings["epochs"] * until for until in schedule.get("resolution_milestones", [])[:-1])]
+    points = pd.DataFrame({"epoch": rows["epoch"].fillna(rows["step"] * (epochs / step)), "cross_entropy": rows["ce"]})
+    points["validation"] = 100 * rows["validation_accuracy"]
+    points = pd.concat([pd.DataFrame({"epoch": starts, "pixels": pixels}), points])
+    return LearningCurve(name, settings["objective"], points, float(epochs)), settings
 
 
 @styled
@@ -93,13 +90,14 @@ def learning_figure(curves: Sequence[LearningCurve]) -> Any:
     words = "validation accuracy, %", "training cross-entropy", "epochs"
     figure, above, below = two_panels([curve.name for curve in curves], *words)
     for number, curve in enumerate(curves):
-        same = sum(other.objective == curve.objective for other in curves[:number])
-        style = series_style(curve.objective, same)
+        style = series_style(curve.objective, sum(other.objective == curve.objective for other in curves[:number]))
         color = style.color if curve.objective != "baseline" else SPARE_COLORS[1]
         line = {"color": color, "linestyle": style.dashes, "linewidth": 1.2}
-        above.plot(*_columns(curve.validation), marker=style.marker, markersize=2.2, label=curve.name, **line)
-        below.plot(*_columns(smoothed(curve.cross_entropy)), **line)
-    for epoch, pixels in common_resolutions(curves):
+        validation, loss = curve.get("validation"), smoothed(curve.get("cross_entropy"))
+        above.plot(validation["epoch"], validation["value"], marker=style.marker, label=curve.name, **line)
+        below.plot(loss["epoch"], loss["value"], **line)
+    each = {tuple(curve.resolutions()) for curve in curves}
+    for epoch, pixels in each.pop() if len(each) == 1 and max(map(len, each)) > 1 else ():
         for axes in (above, below):
             axes.axvline(epoch, color=FAINT, linewidth=0.6, linestyle=":", zorder=0)
         text = {"transform": above.get_xaxis_transform(), "fontsize": 6, "va": "top", "color": FAINT}
@@ -110,39 +108,22 @@ def learning_figure(curves: Sequence[LearningCurve]) -> Any:
 
 def since_parting(curves: Sequence[LearningCurve]) -> Sequence[LearningCurve]:
     """Leave out what runs have in common, but for the end of it: as much as there is after they part."""
-    together = zip(*(curve.validation for curve in curves), strict=False)
-    common = [points[0][0] for points in itertools.takewhile(lambda points: len(set(points)) == 1, together)]
-    if not common or all(len(curve.validation) == len(common) for curve in curves):  # nothing in common, or all
+    each = [list(curve.get("validation").itertuples(index=False, name=None)) for curve in curves]
+    common = list(takewhile(lambda points: len(set(points)) == 1, zip(*each, strict=False)))
+    if not common or all(len(points) == len(common) for points in each):  # nothing in common, or all
         return curves
-    first = 2 * common[-1] - max(curve.epochs for curve in curves)
-    return [_since(curve, first) for curve in curves] if first > common[0] else curves
+    first = 2 * common[-1][0][0] - max(curve.epochs for curve in curves)
+    return [_since(curve, first) for curve in curves] if first > common[0][0][0] else curves
 
 
 def _since(curve: LearningCurve, first: float) -> LearningCurve:
-    """Return a run from an epoch on."""
-    before = [pixels for epoch, pixels in curve.resolutions if epoch < first]
-    after = [(epoch, pixels) for epoch, pixels in curve.resolutions if epoch >= first]
-    return replace(
-        curve,
-        validation=[(epoch, value) for epoch, value in curve.validation if epoch >= first],
-        cross_entropy=[(epoch, value) for epoch, value in curve.cross_entropy if epoch >= first],
-        resolutions=[(first, before[-1]), *after] if before else after,
-    )
+    """Return a run from an epoch on, with the resolution that it had then."""
+    points = curve.points
+    points = points.assign(epoch=points["epoch"].where(points["pixels"].isna(), points["epoch"].clip(lower=first)))
+    return replace(curve, points=points[points["epoch"] >= first])
 
 
-def common_resolutions(curves: Sequence[LearningCurve]) -> list[tuple[float, int]]:
-    """Return the epochs from which all runs are given images of so many pixels; nothing where they differ, or never change."""
-    each = {tuple(curve.resolutions) for curve in curves}
-    same = list(each.pop()) if len(each) == 1 else []
-    return same if len(same) > 1 else []
-
-
-def smoothed(points: Points, most: int = 8) -> Points:
+def smoothed(points: pd.DataFrame, most: int = 8) -> pd.DataFrame:
     """Return means over neighbors, for a batch's loss says little by itself; but leave some twenty points, or all there are."""
     window = max(1, min(most, len(points) // 20))
-    parts = [points[at : at + window] for at in range(0, len(points), window)]
-    return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
-
-
-def _columns(points: Points) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
+    return points.groupby([place // window for place in range(len(points))]).mean()

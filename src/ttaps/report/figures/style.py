@@ -34,7 +34,7 @@ METHOD_COLORS = {
     "bn": "#56b4e9",
     "baseline": "#7a7a7a",
     "jt": "#a6761d",
-    "jt+tta": "#8c6bb1",
+    "jt tta": "#8c6bb1",
     "jt+ent": "#4d4d4d",
 }
 SPARE_COLORS = ("#1b7837", "#5ab4ac", "#c51b7d", "#542788")
@@ -55,6 +55,9 @@ class SeriesStyle:
     color: str = "#000000"
     marker: str = MARKERS[0]
     dashes: str = DASHES[0]
+
+
+PLAIN = SeriesStyle()
 
 
 def series_style(method: str, variant: int) -> SeriesStyle:
