@@ -111,6 +111,42 @@ def test_muon_moves_kernels_by_orthogonal_steps_and_the_rest_by_sgd() -> None:
     torch.testing.assert_close(muon["kernel"].detach(), expected)
 
 
+def test_a_fixed_norm_makes_the_step_a_share_of_the_weights() -> None:
+    """W' is W - lr ‖W‖ O / ‖O‖ scaled back to ‖W‖, whatever the scale of W, and the L2 penalty has no say in it."""
+    kernel = nn.Parameter(torch.randn(4, 3, 3, 3, generator=torch.Generator().manual_seed(0)).double())
+    gradient = torch.randn(kernel.shape, generator=torch.Generator().manual_seed(1)).double()
+    moved = {}
+    for size, weight_decay in ((1.0, 0.0), (1.0, 0.5), (7.0, 0.0)):
+        weight = nn.Parameter(size * kernel.detach())
+        weight.grad = gradient.clone()
+        config = OptimizerConfig(name="muon", muon_lr=0.1, muon_fixed_norm=True, weight_decay=weight_decay)
+        Optimizer({"conv": weight}, config).step(1.0)
+        moved[size, weight_decay] = weight.detach() / size
+        torch.testing.assert_close(weight.norm(), size * kernel.norm())
+    direction = orthogonalized([gradient])[0]
+    expected = kernel - 0.1 * kernel.norm() * direction / direction.norm()
+    torch.testing.assert_close(moved[1.0, 0.0], (expected * kernel.norm() / expected.norm()).detach())
+    assert torch.equal(moved[1.0, 0.5], moved[1.0, 0.0])
+    torch.testing.assert_close(moved[7.0, 0.0], moved[1.0, 0.0])
+
+
+def test_a_kernel_whose_gradient_is_zero_stays_with_a_fixed_norm() -> None:
+    """As behind a residual branch that starts at zero."""
+    weight = nn.Parameter(torch.ones(2, 2, 3, 3))
+    weight.grad = torch.zeros_like(weight)
+    Optimizer({"conv": weight}, OptimizerConfig(name="muon", muon_fixed_norm=True)).step(1.0)
+    torch.testing.assert_close(weight.detach(), torch.ones(2, 2, 3, 3))
+
+
+def test_vectors_can_go_without_the_penalty() -> None:
+    weights = {"bias": nn.Parameter(torch.ones(3)), "linear": nn.Parameter(torch.ones(3, 3))}
+    for weight in weights.values():
+        weight.grad = torch.zeros_like(weight)
+    Optimizer(weights, OptimizerConfig(lr=0.5, weight_decay=0.1, decay_vectors=False)).step(1.0)
+    assert torch.equal(weights["bias"], torch.ones(3))
+    torch.testing.assert_close(weights["linear"].detach(), torch.full((3, 3), 0.95))
+
+
 def test_muon_leaves_parts_of_the_network_to_sgd() -> None:
     names = ("backbone.stem.0.weight", "backbone.stage1.0.conv1.weight")
     ends = {}

@@ -23,7 +23,10 @@ class OptimizerConfig:
     lr: float = 0.5
     """Base learning rate (of everything SGD updates); 0.1 for the paper's baseline."""
     muon_lr: float = 0.05
-    """Base learning rate of the convolutions under ``muon``."""
+    """Base learning rate of the convolutions under ``muon``: with ``muon_fixed_norm``, the size of a step as a share of the weights'."""
+    muon_fixed_norm: bool = False
+    """Keep the norm of every weight tensor that ``muon`` updates, without an L2 penalty: the normalization after a convolution makes its
+    scale irrelevant. An L2 penalty inside an orthogonalized update let 3 of 12 blocks die, those with small gradients."""
     muon_exclude: tuple[str, ...] = ()
     """Parts (``stem``, ``stage1``, ...) whose convolutions ``muon`` leaves to SGD: orthogonal updates let the stem pass noise on."""
     momentum: float = 0.9
@@ -32,6 +35,8 @@ class OptimizerConfig:
     """Nesterov momentum."""
     weight_decay: float = 1e-5
     """L2 penalty."""
+    decay_vectors: bool = True
+    """Apply the L2 penalty to biases, and to scale and shift of normalization layers, too."""
     kernel_smoothing: float = 0.0
     """Share of the roughness of 3x3 kernels that a step at the full learning rate removes, in the ``kernel_smoothing_layers``: smooth
     kernels respond less to pixel noise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,23 +24,30 @@ class Optimizer:
             for unknown in sorted(set(named) - parts):
                 raise UsageError(f"optimizer.{setting}: the network has no part '{unknown}'.")
         self.smoothed = [w for name, w in weights.items() if w.shape[2:] == (3, 3) and _part_of(name, smoothed)]
-        kernels: list[nn.Parameter] = []
-        rest: list[nn.Parameter] = []
-        for name, weight in weights.items():
-            by_muon = config.name == "muon" and weight.ndim == 4 and not _part_of(name, config.muon_exclude)
-            (kernels if by_muon else rest).append(weight)
+        by_muon = {
+            name
+            for name, weight in weights.items()
+            if config.name == "muon" and weight.ndim == 4 and not _part_of(name, config.muon_exclude)
+        }
+        kernels = [weight for name, weight in weights.items() if name in by_muon]
+        vectors = [w for w in weights.values() if w.ndim == 1 and not config.decay_vectors]
+        rest = [w for name, w in weights.items() if name not in by_muon and (w.ndim > 1 or config.decay_vectors)]
         nesterov = config.nesterov and config.momentum > 0  # the same without momentum, which torch refuses
         self.optimizers: list[tuple[float, torch.optim.Optimizer]] = []
         if rest:
-            sgd = torch.optim.SGD(rest, config.lr, config.momentum, 0, config.weight_decay, nesterov)
+            groups: list[dict[str, Any]] = [{"params": rest}]
+            groups += [{"params": vectors, "weight_decay": 0.0}] if vectors else []
+            sgd = torch.optim.SGD(groups, config.lr, config.momentum, 0, config.weight_decay, nesterov)
             self.optimizers.append((config.lr, sgd))
         if kernels:
-            self.optimizers.append((config.muon_lr, Muon(kernels, config.momentum, config.weight_decay, nesterov)))
+            decay = 0.0 if config.muon_fixed_norm else config.weight_decay
+            muon = Muon(kernels, config.momentum, decay, nesterov, config.muon_fixed_norm)
+            self.optimizers.append((config.muon_lr, muon))
         # Zeros are what torch starts from, too: so the state has all names from the first step on.
         self.momentum = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         buffers = {weight: self.momentum[name] for name, weight in weights.items()}
         for _, optimizer in self.optimizers:
-            for weight in optimizer.param_groups[0]["params"]:
+            for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
                 optimizer.state[weight]["momentum_buffer"] = buffers[weight]
 
     @torch.no_grad()
@@ -49,7 +57,8 @@ class Optimizer:
             for gradient in (weight.grad for weight in self.weights.values() if weight.grad is not None):
                 gradient.div_((gradient.norm() / self.config.clip_grad_per_param).clamp_min(1.0))
         for lr, optimizer in self.optimizers:
-            optimizer.param_groups[0]["lr"] = lr * scale
+            for group in optimizer.param_groups:
+                group["lr"] = lr * scale
             optimizer.step()
         for kernels in self.smoothed:
             if kernels.grad is not None:
@@ -59,12 +68,23 @@ class Optimizer:
 class Muon(torch.optim.Optimizer):
     """SGD with momentum whose updates of convolutions are made orthogonal (Jordan et al., 2024)."""
 
-    def __init__(self, kernels: Sequence[nn.Parameter], momentum: float, weight_decay: float, nesterov: bool) -> None:
+    def __init__(
+        self,
+        kernels: Sequence[nn.Parameter],
+        momentum: float,
+        weight_decay: float,
+        nesterov: bool,
+        fixed_norm: bool = False,
+    ) -> None:
         super().__init__(kernels, {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay})
+        self.fixed_norm = fixed_norm
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """v ← m v + g with the L2 penalty inside g; the update is v, or g + m v with Nesterov, made orthogonal."""
+        """v ← m v + g with the L2 penalty inside g; the update is v, or g + m v with Nesterov, made orthogonal.
+
+        With a fixed norm, W moves by lr ‖W‖ in the direction of the update and is scaled back to ‖W‖.
+        """
         for group in self.param_groups:
             moving = [kernel for kernel in group["params"] if kernel.grad is not None]
             updates = []
@@ -73,7 +93,12 @@ class Muon(torch.optim.Optimizer):
                 velocity = self.state[kernel]["momentum_buffer"].mul_(group["momentum"]).add_(gradient)
                 updates.append(gradient.add(velocity, alpha=group["momentum"]) if group["nesterov"] else velocity)
             for kernel, update in zip(moving, orthogonalized(updates), strict=True):
-                kernel.add_(update, alpha=-group["lr"])
+                if self.fixed_norm:
+                    norm = kernel.norm()
+                    kernel.sub_(update * (group["lr"] * norm / update.norm().clamp_min(1e-12)))
+                    kernel.mul_(norm / kernel.norm())
+                else:
+                    kernel.add_(update, alpha=-group["lr"])
 
 
 def _part_of(name: str, parts: Iterable[str]) -> bool:
