@@ -1,6 +1,6 @@
 """Write the sample images inside the package from CIFAR-10.
 
-ttaps data get cifar10
+ttaps data download cifar10
 python tools/make_sample.py data
 """
 
