@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ttaps.evaluate.frame import load_rows
 from ttaps.evaluate.statistics import measure, signed
@@ -29,7 +30,7 @@ HEAD = ["model", "method", "n", "accuracy, %", "change, points", "fixed", "broke
 
 def changes(folders: Sequence[Path], _heading: str) -> str:
     """Every experiment before and after adaptation, the best first; what an image costs as a multiple of a plain prediction."""
-    found = []
+    found: list[dict[str, Any]] = []
     for (model, fingerprint, spec, _seed), rows in load_rows(folders).groupby(["model", "fingerprint", "spec", "seed"]):
         found.append({"model": model, "fingerprint": fingerprint, "spec": spec, "seconds": rows["seconds"].median()})
         found[-1] |= measure(rows)

@@ -18,7 +18,7 @@ import pandas as pd
 
 from ttaps.evaluate.statistics import CONDITION, measure
 from ttaps.report.columns import TableColumn
-from ttaps.report.figures.curves import step_changes
+from ttaps.report.figures.charts import step_changes
 from ttaps.report.figures.draw import file_name
 from ttaps.report.figures.style import FAINT, INK, METHOD_COLORS, RIGHT, WRONG, despine, new_figure, save_figure, styled
 from ttaps.report.load import load_results
@@ -81,8 +81,9 @@ def settings_figure(numbers: pd.DataFrame) -> Any:
     _draw_changes(change, last, places)
     _draw_labels(labels, last, places)
     by_step = numbers["change"].unstack("step").reindex([spec for spec, _ in last.index]).drop(columns=0)
-    image = colored(steps, by_step.to_numpy(dtype=float), (0.5, by_step.columns[-1] + 0.5))
-    steps.set(title="by step", xticks=sorted({1, int(by_step.columns[-1])}))
+    most = by_step.shape[1]
+    image = colored(steps, by_step.to_numpy(dtype=float), (0.5, most + 0.5))
+    steps.set(title="by step", xticks=sorted({1, most}))
     steps.tick_params(left=False)
     despine(steps)
     scale = figure.colorbar(image, ax=steps, orientation="horizontal", aspect=30, pad=0.02)
@@ -195,7 +196,7 @@ def draw_sweeps(table: Table, traces: pd.DataFrame) -> Iterator[tuple[str, Any]]
     """Yield name and figure of everything that can be drawn of a table."""
     for group in by_model(table.columns):
         styles = {column.spec: column.style for column in group}
-        model = group[0].rows["model"].iat[0]
+        model = str(group[0].rows["model"].iat[0])
         where = f"{table.data}-{table.severity}" if table.severity else table.data
         if sweep := on_same_images(group, table.severity, LEAST_COSTS):
             yield file_name(where, "cost", model), cost_figure(cost_table(sweep), styles)

@@ -10,8 +10,19 @@ import pandas as pd
 import pytest
 
 from helpers.small_results import FOG_SNOW, Traces, before, fill, only_table
-from sweep_figures import by_model, colored, cost_figure, cost_table, draw_sweeps, frontier, main, on_same_images
-from sweep_figures import settings_figure, settings_table, spread_out
+from sweep_figures import (
+    by_model,
+    colored,
+    cost_figure,
+    cost_table,
+    draw_sweeps,
+    frontier,
+    main,
+    on_same_images,
+    settings_figure,
+    settings_table,
+    spread_out,
+)
 from ttaps.report.figures.style import new_figure
 from ttaps.report.load import load_results
 from ttaps.report.tables import make_tables
@@ -108,7 +119,7 @@ def test_settings_are_counted_by_hand_and_the_best_is_on_top(sweep: Path) -> Non
     (table,) = make_tables(results)
     numbers = settings_table(on_same_images(table.adapting, 5, 4), results.traces)
     for spec, lines in numbers.groupby("spec", sort=False):
-        if "lr=9" not in spec:
+        if "lr=9" not in str(spec):
             assert lines["change"].tolist() == [0, 25, 37.5]
             assert lines[["fixed", "broken"]].to_numpy().tolist() == [[0, 0], [2, 0], [4, 1]]
     assert "lr=9" in numbers.index[-1][0]
