@@ -12,18 +12,18 @@ import pytest
 from ttaps.config import from_dict, read_toml, to_toml
 from ttaps.errors import UsageError
 from ttaps.model import ModelConfig
-from ttaps.training.config import LossConfig, OptimizerConfig, TrainConfig
+from ttaps.training.config import AugmentationConfig, LossConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 
 CHANGED = TrainConfig(
     objective="jt",
     data='C:\\my "pictures"\n\tété 🐸',
     epochs=2.5,
-    resolutions=(16, 24, 32),
-    resolution_milestones=(0.25, 0.5, 1.0),
     stop_on_collapse=False,
     model=ModelConfig(norm="batch", mean=(0.1, 0.2, 0.3), zero_init_residual=True),
     optimizer=OptimizerConfig(name="muon", lr=1e-5, weight_decay=1e-16, nesterov=True),
-    loss=LossConfig(crop_scale=(0.5, 1.0), swap_reduction="mean"),
+    schedule=ScheduleConfig(resolutions=(16, 24, 32), resolution_milestones=(0.25, 0.5, 1.0)),
+    loss=LossConfig(swap_reduction="mean"),
+    augmentation=AugmentationConfig(crop_scale=(0.5, 1.0)),
 )
 
 
@@ -60,9 +60,9 @@ def test_whole_numbers_may_stand_for_floats() -> None:
         ({"epochs": True}, r"epochs must be float, not True"),
         ({"compile": 1}, r"compile must be bool, not 1"),
         ({"model": 3}, r"model must be a table of settings, not 3"),
-        ({"resolutions": 32}, r"resolutions must be a list, not 32"),
-        ({"resolutions": ["32"]}, r"resolutions must be int, not '32'"),
-        ({"loss": {"crop_scale": [0.1, 0.5, 1.0]}}, r"loss: crop_scale must have 2 values, not 3"),
+        ({"schedule": {"resolutions": 32}}, r"resolutions must be a list, not 32"),
+        ({"schedule": {"resolutions": ["32"]}}, r"resolutions must be int, not '32'"),
+        ({"augmentation": {"crop_scale": [0.1, 0.5, 1.0]}}, r"augmentation: crop_scale must have 2 values, not 3"),
     ],
 )
 def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
@@ -78,7 +78,7 @@ def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
         ({"batch_size": -1}, r"batch_size must be positive, not -1"),
         ({"validate_every": 0}, r"validate_every must be positive"),
         (
-            {"objective": "ttt", "model": {"heads": ["rotation"]}, "loss": {"ce_view": "views"}},
+            {"objective": "ttt", "model": {"heads": ["rotation"]}, "augmentation": {"ce_view": "views"}},
             r"ttt has no SwAV views",
         ),
         ({"ema_decay": 1.0}, r"ema_decay must be at least 0 and less than 1, not 1.0"),
@@ -86,11 +86,14 @@ def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
         ({"optimizer": {"momentum": 1.5}}, r"optimizer.momentum must be at least 0 and less than 1"),
         ({"loss": {"epsilon": 0}}, r"loss.epsilon must be positive"),
         ({"loss": {"tau": 0}}, r"loss.tau must be positive"),
-        ({"resolutions": [0]}, r"resolutions must be positive"),
-        ({"resolutions": [16, 32]}, r"resolutions and resolution_milestones must be equally long"),
-        ({"resolutions": [16, 32], "resolution_milestones": [0.5, 0.9]}, r"resolution_milestones must rise to 1"),
+        ({"schedule": {"resolutions": [0]}}, r"resolutions must be positive"),
+        ({"schedule": {"resolutions": [16, 32]}}, r"resolutions and .*resolution_milestones must be equally long"),
         (
-            {"resolutions": [16, 24, 32], "resolution_milestones": [0.5, 0.2, 1]},
+            {"schedule": {"resolutions": [16, 32], "resolution_milestones": [0.5, 0.9]}},
+            r"resolution_milestones must rise to 1",
+        ),
+        (
+            {"schedule": {"resolutions": [16, 24, 32], "resolution_milestones": [0.5, 0.2, 1]}},
             r"resolution_milestones must rise to 1",
         ),
     ],
@@ -127,21 +130,3 @@ def test_files_that_are_no_toml(tmp_path: Path, content: bytes | None, message: 
 def test_a_folder_is_no_toml(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Cannot read .*: Is a directory"):
         read_toml(tmp_path)
-
-
-CONFIGS = Path(__file__).parents[1] / "configs"
-NAMES = sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.toml"))
-PRESETS = [name for name in NAMES if not name.startswith("reproduce/")]
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_is_the_run_its_name_says(name: str) -> None:
-    config = from_dict(TrainConfig, read_toml(CONFIGS / f"{name}.toml"), where=name)
-    if "-" in name and "trunk" not in name:
-        assert name.rpartition("/")[2] == f"{config.objective}-{config.data}"
-        assert config.model.num_classes == (100 if config.data == "cifar100" else 10)
-    if name.startswith("paper/"):
-        lr = 0.1 if config.objective == "baseline" else 0.5
-        assert (config.epochs, config.batch_size, config.optimizer) == (300, 256, OptimizerConfig(lr=lr))
-        assert config.loss == LossConfig()
-        assert replace(config.model, num_classes=10, mean=ModelConfig.mean, std=ModelConfig.std) == ModelConfig()

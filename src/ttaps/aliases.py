@@ -1,7 +1,7 @@
 """Old names of settings, options, methods, presets and commands: each is refused with its new name in the message.
 
-To rename something, add a line: old name -> new name, or names where it depends on the place. A new name may say its group
-(``"loss.crop_scale": ("augmentation.crop_scale",)``); without one, a setting is found in whichever group it is now.
+To rename something, add a line: old name -> new name, or names where it depends on the place. Groups need not be given: a setting
+is found in whichever group it is now, also if only its group has changed.
 """
 
 from __future__ import annotations
@@ -63,6 +63,32 @@ RENAMED: dict[str, tuple[str, ...]] = {
     # commands
     "get": ("download",),
     "check": ("verify",),
+    # presets
+    "batchnorm/baseline-cifar10": ("compare/baseline-batchnorm",),
+    "compared/mt3-cifar10": ("compare/mt3",),
+    "compared/mt3-cifar100": ("compare/mt3",),
+    "compared/ttt-cifar10": ("compare/ttt",),
+    "first/baseline-cifar10": ("cpu/baseline-cifar10",),
+    "first/jt+ent-cifar10": ("cpu/jt+ent-cifar10",),
+    "hours/baseline-cifar10": ("cpu/baseline-cifar10",),
+    "hours/jt+ent-cifar10": ("cpu/jt+ent-cifar10",),
+    "hours/jt+ent-cifar100": ("cpu/jt+ent-cifar100",),
+    "hours/jt-cifar10": ("cpu/jt-cifar10",),
+    "paper/baseline-cifar10": ("paper/baseline",),
+    "paper/baseline-cifar100": ("paper/baseline",),
+    "paper/jt+ent-cifar10": ("paper/jt+ent",),
+    "paper/jt+ent-cifar100": ("paper/jt+ent",),
+    "paper/jt-cifar10": ("paper/jt",),
+    "paper/jt-cifar100": ("paper/jt",),
+    "quick/jt+ent-cifar10": ("cpu/small",),
+    "reference/jt+ent-cifar10": ("reference/jt+ent",),
+    "reference/jt-cifar10": ("reference/jt",),
+    "reference/jt-cifar100": ("reference/jt",),
+    "short/baseline-cifar10": ("cpu/baseline-cifar10",),
+    "short/jt+ent-cifar10": ("cpu/jt+ent-cifar10",),
+    "short/jt+ent-cifar100": ("cpu/jt+ent-cifar100",),
+    "short/jt-cifar10": ("cpu/jt-cifar10",),
+    "short/ttt-cifar10": ("compare/ttt",),
 }
 
 
@@ -70,9 +96,10 @@ def new_name(old: str, known: Collection[str]) -> str | None:
     """Return what an old name, such as ``optimiser.warmup``, is called among the ``known`` names; None if it is not there."""
     if old in known:
         return None
-    parts = [RENAMED.get(part, (part,)) for part in old.split(".")]
+    *groups, leaf = old.split(".")
+    parts = [RENAMED.get(part, (part,)) for part in (*groups, leaf)]
     candidates = [*RENAMED.get(old, ()), *map(".".join, product(*parts))]
-    candidates += [
-        name for leaf in RENAMED.get(old.rpartition(".")[2], ()) for name in known if name.endswith(f".{leaf}")
-    ]
+    for name in parts[-1] if groups or leaf in RENAMED else ():  # the group may have changed too
+        moved = [new for new in known if new.rpartition(".")[2] == name]
+        candidates += moved if len(moved) == 1 else []
     return next((name for name in candidates if name in known), None)

@@ -328,6 +328,26 @@ def test_what_a_method_is_called_is_no_setting() -> None:
         parse_method("ttaps", {"name": "mine"})
 
 
+def test_results_as_plain_values_and_in_a_line(network: Network, images: Tensor) -> None:
+    model = Model(network, CLASSES)
+    many = ttaps.adapt(model, images[:2], "ttaps[steps=2,num_pairs=2,lr=1]")
+    assert repr(many) == "Result(2 images, 2 steps, 5 classes)"
+    one = many[0]
+    found = one.to_dict()
+    assert found["adapted"] is one.adapted is True
+    assert found["trace"] == one.trace.tolist()
+    assert torch.equal(one.before, one.trace[0])
+    assert (found["label"], found["probability"]) == (one.label, float(one.probabilities.max()))
+    after, before = (f"{CLASSES[int(p.argmax())]} {float(p.max()):.1%}" for p in (one.probabilities, one.before))
+    assert repr(one) == f"Result({after}, before: {before})"
+    alone = ttaps.adapt(model, images[0], "ttaps[confidence_threshold=0]")
+    assert not alone.adapted
+    assert repr(alone) == f"Result({before}, not adapted)"
+    for several in (lambda: many.adapted, many.to_dict):
+        with pytest.raises(UsageError, match="several images"):
+            several()
+
+
 def test_the_package_shows_what_it_has() -> None:
     assert {"adapt", "load"} <= set(dir(ttaps))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 import torch
@@ -24,8 +23,8 @@ from ttaps.cli import main
 class Mirror(Method):
     """The mean prediction over the image and its mirror image, sharpened."""
 
-    name: ClassVar[str] = "mirror"
-    paper: ClassVar[str] = "Nobody 2000"
+    name = "mirror"
+    paper = "Nobody 2000"
 
     temperature: float = 1.0
     """Divides the logits."""

@@ -41,7 +41,7 @@ def some_settings(kind: type) -> st.SearchStrategy[dict[str, Any]]:
     ).flatmap(lambda names: st.fixed_dictionaries({name: values(hints[name]) for name in names}))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_parsing_and_printing_are_inverse(data: st.DataObject) -> None:
     base = parse_method(data.draw(st.sampled_from(NAMED)))

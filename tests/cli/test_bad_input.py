@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from ttaps.data.cifar_files import LAYOUTS
 from ttaps.evaluate.store import FILE
 
 Refused = Callable[..., str]
-SMOKE = ("train", "--config", "smoke", "--epochs", "1", "--optimizer.warmup-epochs", "0")
+SMOKE = ("train", "--config", "smoke", "--epochs", "1", "--schedule.warmup-epochs", "0")
 
 
 @pytest.fixture
@@ -42,16 +43,19 @@ def picture(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Return a function that runs a command which must fail with ``code``, and returns its one or two lines."""
+    """Return a function that runs a command which must fail with ``code``, and returns its one or two lines, or tyro's box."""
 
     def run(*arguments: object, code: int = 1) -> str:
         capsys.readouterr()
         assert main([str(argument) for argument in arguments]) == code
         shown = capsys.readouterr()
         told = [line for line in shown.err.splitlines() if line.strip()]
-        start = next(place for place, line in enumerate(told) if line.startswith(f"ttaps {arguments[0]}: "))
-        assert len(told[start:]) <= 2
+        start = next((place for place, line in enumerate(told) if line.startswith(f"ttaps {arguments[0]}: ")), None)
         assert not shown.out
+        if start is None:
+            assert code == 2
+            return " ".join(re.sub("[│╭╮╰╯─]", " ", shown.err).split())
+        assert len(told[start:]) <= 2
         return "\n".join(told[start:]).removeprefix(f"ttaps {arguments[0]}: ")
 
     return run
@@ -139,7 +143,8 @@ def test_a_text_file_for_a_picture(refused: Refused, model: Path, tmp_path: Path
 
 def test_an_option_of_another_method(refused: Refused, model: Path, picture: Path) -> None:
     words = refused("adapt", model, picture, "--method", "tent", "--num-pairs", "3", code=2)
-    assert words.endswith("Help: ttaps adapt --method tent --help")
+    assert words.startswith("Unrecognized options")
+    assert words.endswith("run ttaps adapt --method tent --help")
 
 
 def test_pictures_that_are_all_bad_are_all_named(refused: Refused, model: Path) -> None:
@@ -147,9 +152,9 @@ def test_pictures_that_are_all_bad_are_all_named(refused: Refused, model: Path) 
 
 
 def test_a_wrong_line_points_to_the_help_of_its_sub_command(refused: Refused) -> None:
-    assert refused("results", "export", "one", code=2).endswith("Help: ttaps results export --help")
-    assert refused("data", "get", code=2).endswith("Help: ttaps data download --help")
-    assert refused("data", "chek", code=2).endswith("Help: ttaps data --help")
+    assert refused("results", "export", "one", code=2).endswith("ttaps results export --help")
+    assert refused("data", "download", code=2).endswith("ttaps data download --help")
+    assert refused("data", "chek", code=2).endswith("ttaps data --help")
 
 
 def test_a_wrong_corruption_is_told_before_missing_data(refused: Refused, tmp_path: Path) -> None:
@@ -206,7 +211,11 @@ def png_header(width: int, height: int) -> bytes:
     [
         (("--steps", "-1"), "steps must be at least 0, not -1"),
         (("--steps", "many"), "--steps"),
-        (("--stepz", "3"), "Did you mean --steps?"),
+        (("--stepz", "3"), "Perhaps you meant: --steps"),
+        (("--copies", "3"), "--copies is called --num-pairs now."),
+        (("--sure=0.5",), "--sure is called --confidence-threshold now."),
+        (("--views.flip", "0"), "--views.flip is called --views.flip-p now."),
+        (("--method", "average"), "Unknown method 'average' (it is called 'augment' now)"),
         (("--lr", "-0.1"), "lr must be at least 0, not -0.1"),
         (("--num-pairs", "0"), "num_pairs must be at least 1, not 0"),
         (("--tau", "0"), "tau must be positive"),
@@ -214,6 +223,7 @@ def png_header(width: int, height: int) -> bytes:
         (("--adapt-params", "stage9"), "stage9"),
         (("--method", "ttap"), "did you mean 'ttaps'"),
         (("--threads", "0"), "--threads must be at least 1, not 0"),
+        (("--threads", "100000"), "--threads 100000 is too many for"),
         (("--device", "tpu"), "Device 'tpu' cannot be used here.\nChoose cpu"),
         (("--method", "bn"), "Method 'bn' needs BatchNorm layers"),
         (("--figure", "out.bmp"), ".png, .pdf, .svg, not 'out.bmp'"),
@@ -235,17 +245,19 @@ def test_wrong_options_of_adapt(
         (("--data", "cifar10-d"), "(did you mean 'cifar10-c'?)"),
         (("--corruptions", "fogg"), "did you mean 'fog'"),
         (("--severity", "9"), "no severity 9"),
-        (("--severity", "high"), "--severity must be whole numbers"),
+        (("--severity", "high"), "--severity must be comma-separated whole numbers"),
         (("--limit", "0"), "at least 1 image"),
         (("--limit", "ten"), "--limit"),
         (("--methods", "source,ttap"), "did you mean 'ttaps'"),
         (("--methods", ","), "names no method"),
         (("--methods", "ttaps[adapt_params=foo]"), "Scope 'foo', or a part of it, covers no weight"),
         (("--methods", "bn", "--data", "not looked for"), "Method 'bn' needs BatchNorm layers"),
-        (("--seeds", "0,b"), "--seeds must be whole numbers"),
+        (("--seeds", "0,b"), "--seeds must be comma-separated whole numbers"),
         (("--shard", "3/2"), "no shard 3 of 2"),
         (("--shard", "half"), "written i/n"),
         (("--set", "ttaps.stepz=3"), "did you mean 'steps'"),
+        (("--set", "ttaps.copies=3"), "'copies' is called 'num_pairs' now"),
+        (("--methods", "source,tent[optimiser=sgd]"), "'optimiser' is called 'optimizer' now"),
         (("--set", "ttaps.steps=-3"), "steps must be at least 0, not -3"),
         (("--set", "ttaps.steps=few"), "steps must be int, not 'few'"),
         (("--set", "tent.lr=1"), "no method 'tent' is evaluated"),
@@ -262,7 +274,15 @@ def test_wrong_options_of_evaluate(
 
 @pytest.mark.parametrize("arguments", [("adapt",), ("evaluate",), ("train",), ("data",), ("data", "git", "cifar10")])
 def test_what_must_be_given(refused: Refused, arguments: tuple[str, ...]) -> None:
-    assert refused(*arguments, code=2).endswith(f"Help: ttaps {arguments[0]} --help")
+    assert refused(*arguments, code=2).endswith(f"ttaps {arguments[0]} --help")
+
+
+def test_old_options_and_commands_are_refused_with_the_new_name(refused: Refused, tmp_path: Path) -> None:
+    words = refused("train", "--out", tmp_path, "--optimiser.warmup", "3", code=2)
+    assert words == "--optimiser.warmup is called --schedule.warmup-epochs now."
+    assert refused("train", "--out", tmp_path, "--batch", "3", code=2) == "--batch is called --batch-size now."
+    assert refused("data", "get", "cifar10", code=2) == "'ttaps data get' is called 'ttaps data download' now."
+    assert refused("data", "check", code=2) == "'ttaps data check' is called 'ttaps data verify' now."
 
 
 def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,6 +297,7 @@ def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     ("content", "words"),
     [
         ("epoch = 3", "unknown key 'epoch' (did you mean 'epochs'?)"),
+        ("batch = 3\n[optimiser]\nlr = 1", "'batch' is called 'batch_size' now, 'optimiser.lr' is called 'optimizer.lr' now."),
         ("[model]\nprototipes = 3", "did you mean 'num_prototypes'"),
         ('epochs = "many"', "epochs must be float, not 'many'"),
         ("epochs = -1", "epochs"),
@@ -285,7 +306,7 @@ def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("epochs = ", "is not valid TOML"),
         ("model = 3", "must be a table of settings"),
         ("[loss]\nlabel_smoothing = 2", "loss.label_smoothing must be at least 0 and less than 1"),
-        ("[loss]\ncrop_scale = [2, 3]", "crop_scale must be two rising numbers above 0 and at most 1"),
+        ("[augmentation]\ncrop_scale = [2, 3]", "crop_scale must be two rising numbers above 0 and at most 1"),
     ],
 )
 def test_a_wrong_config(refused: Refused, tmp_path: Path, content: str, words: str) -> None:
@@ -332,12 +353,12 @@ def test_a_truncated_corrupted_set(
 def test_a_wrong_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(LAYOUTS, "cifar10", SMALL10)
     file = write_files(SMALL10, tmp_path) / "test_batch"
-    assert main(["data", "check", "--data-root", str(tmp_path)]) == 0
+    assert main(["data", "verify", "--data-root", str(tmp_path)]) == 0
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     capsys.readouterr()
-    assert main(["data", "check", "--data-root", str(tmp_path)]) == 1
+    assert main(["data", "verify", "--data-root", str(tmp_path)]) == 1
     line = capsys.readouterr().out.splitlines()[0]
     assert line.startswith("cifar10 ")
     assert "damaged" in line
@@ -346,7 +367,7 @@ def test_a_wrong_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_wrong_arguments_of_data(refused: Refused, tmp_path: Path) -> None:
     assert "--workers must be at least 1" in refused("data", "build", "cifar10-c", "--workers", "0", code=2)
-    assert "'cifar11'" in refused("data", "get", "cifar11", code=2)
+    assert "cifar11" in refused("data", "download", "cifar11", code=2)
     assert "ttaps data download cifar10" in refused("data", "build", "cifar10-c", "--data-root", tmp_path)
 
 
@@ -386,7 +407,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 def test_a_full_disk_while_saving_loses_nothing(
     refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    small = (*SMOKE, "--batch", "200", "--checkpoint-minutes", "0", "--out")
+    small = (*SMOKE, "--batch-size", "200", "--checkpoint-minutes", "0", "--out")
     assert main([*small, str(tmp_path / "whole")]) == 0
     with monkeypatch.context() as patch:
         full_disk(patch, file)
@@ -404,7 +425,7 @@ def test_missing_rights_are_not_a_matter_of_room(
     def refuse(*arguments: object, **options: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "closed")
 
-    monkeypatch.setattr("ttaps.cli.report.read_runs", refuse)
+    monkeypatch.setattr("ttaps.report.load.load_results", refuse)
     assert refused("report", tmp_path).startswith("Permission denied: closed.\nGet the right to use it")
 
     def not_there(*arguments: object, **options: object) -> None:
@@ -423,7 +444,7 @@ def test_a_full_disk_while_logging(refused: Refused, tmp_path: Path, monkeypatch
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(Path, "open", refuse)
-    words = refused(*SMOKE, "--batch", "200", "--out", tmp_path)
+    words = refused(*SMOKE, "--batch-size", "200", "--out", tmp_path)
     assert words.startswith(f"Cannot write {tmp_path / 'metrics.jsonl'}: No space left on device.")
 
 
@@ -489,21 +510,21 @@ def test_results_that_are_no_results(refused: Refused, model: Path, tmp_path: Pa
 
 
 def test_another_run_in_the_folder(refused: Refused, tmp_path: Path) -> None:
-    assert main([*SMOKE, "--batch", "200", "--out", str(tmp_path)]) == 0
+    assert main([*SMOKE, "--batch-size", "200", "--out", str(tmp_path)]) == 0
     before = (tmp_path / "model.safetensors").read_bytes()
-    assert "holds a run with other settings" in refused(*SMOKE, "--batch", "100", "--out", tmp_path, code=2)
+    assert "holds a run with other settings" in refused(*SMOKE, "--batch-size", "100", "--out", tmp_path, code=2)
     assert (tmp_path / "model.safetensors").read_bytes() == before
 
 
 def test_a_folder_in_which_no_run_began_may_be_used(refused: Refused, tmp_path: Path) -> None:
     """A run that was refused at its first step has left its settings there, and nothing to go on from."""
     (tmp_path / "train.toml").write_text("epochs = 7\n")
-    assert main([*SMOKE, "--batch", "200", "--out", str(tmp_path)]) == 0
+    assert main([*SMOKE, "--batch-size", "200", "--out", str(tmp_path)]) == 0
     assert "epochs = 1" in (tmp_path / "train.toml").read_text()
 
 
 def test_a_damaged_state_is_not_overwritten(refused: Refused, tmp_path: Path) -> None:
-    command = (*SMOKE, "--batch", "200", "--out", str(tmp_path))
+    command = (*SMOKE, "--batch-size", "200", "--out", str(tmp_path))
     assert main(command) == 0
     cut(tmp_path / "resume.safetensors")
     left = (tmp_path / "resume.safetensors").read_bytes()

@@ -35,13 +35,13 @@ def test_table_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:-2]] == list(METHODS)
     assert len({len(line) for line in lines[:-2]}) == 1
-    assert lines[-1] == "named settings: augment:tuned, ttaps:paper, ttaps:reference, ttaps:fast, ttaps:tuned"
+    assert lines[-1] == "presets: augment:tuned, ttaps:paper, ttaps:reference, ttaps:fast, ttaps:tuned"
     assert main(["methods", "--no-cost", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["ttaps"]["trained_by"] == ["jt", "jt+ent"]
     assert (rows["memo"]["steps"], rows["memo"]["lr"], rows["memo"]["cost"]) == (1, 0.005, None)
     assert rows["source"]["trained_by"] == ["any"]
-    assert all(parse_method(f"{name}:{named}") for name, row in rows.items() for named in row["settings"])
+    assert all(parse_method(f"{name}:{named}") for name, row in rows.items() for named in row["presets"])
 
 
 def test_costs_are_in_the_table(

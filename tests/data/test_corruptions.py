@@ -155,7 +155,7 @@ def test_glass_blur_copies_pixel_by_pixel_from_the_lower_right() -> None:
         for column in range(31, 1, -1):
             up, left = moves[:, row - 2, column - 2]
             expected[row, column] = expected[row - up, column - left]
-    assert np.array_equal(blur.copy_neighbours(image, *moves), expected)
+    assert np.array_equal(blur.copy_neighbors(image, *moves), expected)
 
 
 def test_glass_blur_moves_each_way_equally_often() -> None:

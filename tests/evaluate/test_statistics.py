@@ -21,7 +21,6 @@ from ttaps.evaluate.statistics import (
     clustered_error,
     compare_table,
     mcnemar,
-    mean_std,
     measure,
     paired_difference,
     signed,
@@ -114,11 +113,6 @@ def test_clustered_error_counts_pictures_not_rows() -> None:
     assert isclose(clustered_error(((values - values.mean()) / 50).tolist()) or 0, plain)
     assert clustered_error([0.1]) is None
     assert isclose(Z95, 1.959963984540054, rel_tol=1e-12)
-
-
-def test_one_seed_has_no_deviation() -> None:
-    assert mean_std([3.0]) == (3.0, None)
-    assert mean_std([1.0, 2.0, 3.0]) == (2.0, 1.0)
 
 
 def test_a_table_counts_what_changed() -> None:

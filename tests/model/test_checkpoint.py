@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ import ttaps
 from helpers.small_training import TINY
 from ttaps.errors import CheckpointError
 from ttaps.model import ModelConfig, Network
-from ttaps.model.checkpoint import fingerprint, load_model, save_model
+from ttaps.model.checkpoint import Model, fingerprint, load_model, save_model
 
 CLASSES = ("cat", "dog", "ship", "frog")
 
@@ -87,6 +88,31 @@ def test_the_fingerprint_sees_every_weight(tiny_network: Network) -> None:
         seen.add(fingerprint(tiny_network))
     assert len(seen) == 1 + len(list(tiny_network.parameters()))
     assert fingerprint(tiny_network.bfloat16()) not in seen
+
+
+def test_fingerprints_of_published_models_stay_valid() -> None:
+    """Fingerprints stand in stored results: renaming a setting, or adding one, must not change them."""
+    published = {name: ttaps.load(name).fingerprint for name in ("cifar10", "cifar100", "short-ttt-cifar10")}
+    assert published == {"cifar10": "e07fe8deb85c", "cifar100": "e75206c74fa9", "short-ttt-cifar10": "5951326fcfbe"}
+
+
+def test_the_fingerprint_sees_settings_that_leave_no_weight(tiny_network: Network) -> None:
+    seen = {fingerprint(tiny_network)}
+    changes: tuple[dict[str, Any], ...] = (
+        {"mean": (0.5, 0.5, 0.5)},
+        {"stem_padding": 2},
+        {"num_groups": 2},
+        {"image_size": 9},
+    )
+    for change in changes:
+        tiny_network.config = dataclasses.replace(TINY, **change)
+        seen.add(fingerprint(tiny_network))
+    assert len(seen) == 5
+
+
+def test_a_model_is_printed_in_a_line(tiny_network: Network) -> None:
+    model = Model(tiny_network, tuple("abcd"), "tiny", "0123456789ab", info={"objective": "jt"})
+    assert repr(model) == "Model(tiny, trained by jt, 4 classes, fingerprint 0123456789ab)"
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from helpers.small_training import TINY
 from ttaps.config import from_dict
 from ttaps.errors import UsageError
-from ttaps.losses import soft_codes as codes_of  # pytest would take the paper's name for a test
-from ttaps.losses import swapped_prediction
+from ttaps.losses import soft_codes, swapped_prediction
 from ttaps.model import SCOPES, ModelConfig, Network, SplitNetwork
 from ttaps.model.split_network import adapted_names
 
@@ -171,12 +170,28 @@ def test_config_survives_json() -> None:
         ({"hidden_dim": 100, "projector_norm": True}, "hidden_dim \\(100\\) must be a multiple"),
         ({"num_classes": 0}, "classes must be at least 1, not 0"),
         ({"num_prototypes": -3}, "prototypes must be at least 1, not -3"),
+        ({"stem_padding": -1}, "stem_padding must be at least 0, not -1"),
         ({"std": (0.2, 0.0, 0.2)}, "std must be positive"),
     ],
 )
 def test_impossible_networks_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ModelConfig(**values)
+
+
+@pytest.mark.parametrize(("padding", "sizes"), [(1, [32, 32, 16, 8]), (2, [34, 34, 17, 9])])
+def test_stem_padding_2_has_the_feature_maps_of_the_authors(padding: int, sizes: list[int]) -> None:
+    network = Network(ModelConfig(depth=8, width=16, stem_padding=padding))
+    x, found = torch.rand(1, 3, 32, 32), []
+    for name, piece in network.pieces():
+        x = piece(x)
+        if name.startswith(("backbone.stem", "backbone.stage")):
+            found.append(x.shape[-1])
+    assert found == sizes
+    usual = Network(ModelConfig(depth=8, width=16)).state_dict()
+    assert {name: weight.shape for name, weight in network.state_dict().items()} == {
+        name: weight.shape for name, weight in usual.items()
+    }
 
 
 def test_batch_norm_needs_no_groups(images: Tensor) -> None:
@@ -208,7 +223,7 @@ def test_gradients_through_a_cut_are_those_of_the_whole_network(
 ) -> None:
     def loss(z: Tensor) -> Tensor:
         scores = tiny_network.scores(z)
-        codes = codes_of(scores, 0.1)
+        codes = soft_codes(scores, 0.1)
         return swapped_prediction(scores[:2], scores[2:4], codes[:2], codes[2:4], 0.1)
 
     cut = SplitNetwork(tiny_network, scope)
@@ -259,7 +274,7 @@ def test_a_users_own_backbone_can_be_cut(backbone: nn.Module, scope: str, images
 
 
 def test_pieces_under_other_names_than_the_weights_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"pieces\(\) must go by the names"):
+    with pytest.raises(UsageError, match=r"pieces\(\) must have the names"):
         SplitNetwork(Network(TINY, Pieces(last="top")), "all")
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Literal
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -72,6 +73,37 @@ def test_a_collapsed_run_is_stopped_and_a_lively_one_is_not(textures: ImageSet, 
     run(replace(LIVELY, epochs=steps / 8), tmp_path / "lively", textures).train()
     lively = [row for row in rows(tmp_path / "lively") if "swav" in row]
     assert sum(row["swav"] for row in lively[-3:]) / 3 < math.log(30) - 0.03
+
+
+PLATEAU = replace(
+    STUCK,
+    objective="jt+ent",
+    optimizer=OptimizerConfig(lr=0.5),
+    schedule=ScheduleConfig(warmup_epochs=50, resolutions=(8,)),
+)
+"""The paper's learning rate and a long linear warm-up, of 400 steps: SwAV is at ln K from step 85 to 288 and leaves it by itself."""
+
+
+def test_a_plateau_in_the_warm_up_is_no_collapse(textures: ImageSet, tmp_path: Path) -> None:
+    """As the paper's own training starts; judged before the end of the warm-up, it would be stopped."""
+    window = 150
+    always, losses = CollapseCheck(30, 4, window), []
+    made = run(replace(PLATEAU, epochs=69), tmp_path, textures, window)
+    step = made.trainer.step
+
+    def recorded(number: int) -> dict[str, Tensor]:
+        losses.append(step(number))
+        return losses[-1]
+
+    with patch.object(made.trainer, "step", recorded):
+        made.train()
+    assert len(losses) == 552  # the warm-up, and more than the window after it
+    swav = torch.stack([found["swav"] for found in losses])
+    near = (swav - math.log(30)).abs() < 0.001
+    assert near[100:250].all()
+    assert near[400:].double().mean() < 0.5
+    with pytest.raises(TrainingCollapsed, match="Collapsed: the SwAV loss has been at ln K"):
+        watch(always, losses)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,9 @@ def test_sgd_is_the_recurrence(momentum: float, nesterov: bool) -> None:
 @pytest.mark.parametrize("name", ["sgd", "muon"])
 def test_momentum_by_name_is_all_of_the_state(name: Literal["sgd", "muon"]) -> None:
     """Copied into a new optimizer, it continues to the last bit; so a resumed run does."""
-    config = OptimizerConfig(name=name, lr=0.1, nesterov=True, kernel_smoothing=0.1, kernel_smoothing_layers=("kernel",))
+    config = OptimizerConfig(
+        name=name, lr=0.1, nesterov=True, kernel_smoothing=0.1, kernel_smoothing_layers=("kernel",)
+    )
     one, other = three_weights(), three_weights()
     optimizers = [Optimizer(one, config), Optimizer(other, config)]
     for step in range(5):

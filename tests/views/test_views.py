@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import colorsys
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,11 @@ def pictures(n: int, size: int = 32, dtype: torch.dtype = torch.float32) -> Tens
     images[:, :, 1, :4], images[:, :, 1, 4:8] = 0, 1
     images[:, 0, 2], images[:, 1, 3] = 0, 1
     return images
+
+
+def joined(parts: Sequence[Parameters]) -> Parameters:
+    """Join views that were drawn separately."""
+    return Parameters(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(Parameters)))
 
 
 def jittered(factors: list[float], order: list[int], n: int = 1, size: int = 32) -> Parameters:
@@ -143,7 +149,7 @@ def test_jitter_follows_each_of_the_24_orders_within_one_batch() -> None:
     orders = torch.cartesian_prod(*[torch.arange(4)] * 4)
     orders = orders[orders.sort(1).values.eq(torch.arange(4)).all(1)]
     assert len(orders) == 24
-    drawn = Parameters.concatenate([jittered(factors, order, size=8) for order in orders.tolist()])
+    drawn = joined([jittered(factors, order, size=8) for order in orders.tolist()])
     made = SwavViews().apply(image, drawn)
     for view, order in zip(made, orders.tolist(), strict=True):
         torch.testing.assert_close(view, slow_jitter(image[0], factors, order), atol=1e-6, rtol=0)
@@ -224,9 +230,9 @@ def test_the_same_seed_gives_the_same_views_and_parts_join() -> None:
     views, image = SwavViews(), pictures(1)
     drawn = views.sample(30, 32, generator(4))
     assert torch.equal(views.apply(image, drawn), views.apply(image, views.sample(30, 32, generator(4))))
-    joined = Parameters.concatenate([drawn[:11], drawn[11:].to("cpu")])
-    assert len(joined) == 30
-    assert torch.equal(views.apply(image, joined), views.apply(image, drawn))
+    both = joined([drawn[:11], drawn[11:].to("cpu")])
+    assert len(both) == 30
+    assert torch.equal(views.apply(image, both), views.apply(image, drawn))
     more = views.sample(50, 32, generator(4))[:30]  # the first views do not depend on how many are drawn
     assert torch.equal(more.box, drawn.box)
     assert torch.equal(more.factors, drawn.factors)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.method import Method
-from ttaps.config import check_min
 from ttaps.rng import generator
 from ttaps.views import SwavViews
 
@@ -19,7 +17,7 @@ from ttaps.views import SwavViews
 class Augment(Method):
     """As many views as ``ttaps:tuned`` has; with the same ``views`` they are exactly those it adapts to."""
 
-    name: ClassVar[str] = "augment"
+    name = "augment"
 
     num_views: int = 16
     """Views of the image."""
@@ -27,9 +25,6 @@ class Augment(Method):
     """Leave an image alone when the model gives its label at least this probability; 1 augments every image."""
     views: SwavViews = field(default_factory=SwavViews)
     """How a view is made."""
-
-    def __post_init__(self) -> None:
-        check_min(self, num_views=1, confidence_threshold=0)
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ttaps.adaptation.engine import CarriedState, map_images
 from ttaps.adaptation.source import Source
-from ttaps.config import check_min
 from ttaps.model.functional import BATCH_NORMS, frozen_copy, kinds_of_norm, use_batch_statistics
 
 
@@ -20,15 +18,12 @@ from ttaps.model.functional import BATCH_NORMS, frozen_copy, kinds_of_norm, use_
 class Bn(Source):
     """Each image by itself, n = 1: μ = (N μ_source + μ_image) / (N + 1), and σ² likewise, in every BatchNorm layer."""
 
-    name: ClassVar[str] = "bn"
-    paper: ClassVar[str] = "Schneider et al. 2020"
-    adapts: ClassVar[str] = "BatchNorm statistics"
+    name = "bn"
+    paper = "Schneider et al. 2020"
+    adapts = "BatchNorm statistics"
 
     source_weight: float = 16.0
     """N, how many images the statistics of training count for; 0 uses the image's alone."""
-
-    def __post_init__(self) -> None:
-        check_min(self, source_weight=0)
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network lacks: BatchNorm layers with statistics of training."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 from ttaps.adaptation.engine import CarriedState, gradient_steps
 from ttaps.adaptation.method import GradientMethod
 from ttaps.adaptation.optimizers import Weights
-from ttaps.config import check_min
 from ttaps.losses import marginal_entropy
 from ttaps.model.functional import Functional
 from ttaps.rng import generator
@@ -22,9 +20,9 @@ from ttaps.views.augmix import AugmixViews
 class Memo(GradientMethod):
     """The authors' settings on CIFAR-10: one plain gradient step on all weights."""
 
-    name: ClassVar[str] = "memo"
-    paper: ClassVar[str] = "Zhang et al. 2021"
-    adapts: ClassVar[str] = "all weights"
+    name = "memo"
+    paper = "Zhang et al. 2021"
+    adapts = "all weights"
 
     steps: int = 1
     """Gradient steps per image, each with fresh views."""
@@ -34,10 +32,6 @@ class Memo(GradientMethod):
     """Views of the image per step."""
     views: AugmixViews = field(default_factory=AugmixViews)
     """How a view is made."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_min(self, num_views=1)
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return None, unless there is nothing to adapt."""

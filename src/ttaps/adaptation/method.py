@@ -1,13 +1,13 @@
 """What every method is: a frozen dataclass of its own settings, derived from :class:`Method`.
 
-To add a method: one file with a class that says its ``name`` and how to ``adapt_one``, one line in ``METHODS``, one test.
+To add a method: one file with a class that has a ``name`` and says how to ``adapt_one``, its class in ``METHODS``, one test.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import ClassVar
 
@@ -19,6 +19,13 @@ from ttaps.model import eval_mode
 
 EPISODIC = "episodic"
 """The protocol of a method that forgets everything after each image."""
+
+LEAST_VALUES = {
+    **dict.fromkeys(("steps", "lr", "momentum", "weight_decay", "view_pool"), 0),
+    **dict.fromkeys(("confidence_threshold", "patience", "source_weight"), 0),
+    **dict.fromkeys(("batch_size", "num_views", "num_pairs"), 1),
+}
+"""The least value of settings, which mean the same in every method that has them."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,10 @@ class Method(ABC):
     """What an image may change for itself."""
     trained_by: ClassVar[tuple[str, ...]] = ()
     """Training objectives that make a network for it; empty: any network will do."""
+
+    def __post_init__(self) -> None:
+        names = {field.name for field in fields(self)}
+        check_min(self, **{name: least for name, least in LEAST_VALUES.items() if name in names})
 
     @property
     def num_steps(self) -> int:
@@ -113,9 +124,6 @@ class GradientMethod(Method):
     """Step size."""
     online: bool = False
     """Keep the weights from image to image: results depend on the order."""
-
-    def __post_init__(self) -> None:
-        check_min(self, steps=0, lr=0)
 
     @property
     def num_steps(self) -> int:

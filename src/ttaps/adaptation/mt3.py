@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,6 @@ from ttaps import losses
 from ttaps.adaptation.engine import CarriedState, gradient_steps
 from ttaps.adaptation.method import GradientMethod
 from ttaps.adaptation.optimizers import Weights
-from ttaps.config import check_min
 from ttaps.model import Network, as_network
 from ttaps.model.functional import frozen_copy
 from ttaps.rng import generator
@@ -24,10 +22,10 @@ from ttaps.views import MT3_VIEWS, SwavViews
 class Mt3(GradientMethod):
     """The authors' settings: one plain gradient step on backbone, projector and predictor, as in the inner loop of training."""
 
-    name: ClassVar[str] = "mt3"
-    paper: ClassVar[str] = "Bartler et al. 2022 (AISTATS)"
-    adapts: ClassVar[str] = "backbone, projector, predictor"
-    trained_by: ClassVar[tuple[str, ...]] = ("mt3",)
+    name = "mt3"
+    paper = "Bartler et al. 2022 (AISTATS)"
+    adapts = "backbone, projector, predictor"
+    trained_by = ("mt3",)
 
     steps: int = 1
     """Gradient steps per image, all with the same views."""
@@ -37,10 +35,6 @@ class Mt3(GradientMethod):
     """Copies of the image; each has two views."""
     views: SwavViews = field(default_factory=lambda: MT3_VIEWS)
     """How a view is made."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_min(self, num_pairs=1)
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network lacks: a predictor."""

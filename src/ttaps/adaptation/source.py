@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from ttaps.adaptation.method import Method
 class Source(Method):
     """No adaptation."""
 
-    name: ClassVar[str] = "source"
+    name = "source"
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:

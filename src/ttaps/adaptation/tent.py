@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from ttaps.adaptation.engine import CarriedState, gradient_steps
 from ttaps.adaptation.method import GradientMethod
 from ttaps.adaptation.optimizers import Adam, Weights, sgd
-from ttaps.config import check_min
 from ttaps.losses import prediction_entropy
 from ttaps.model.functional import Functional, kinds_of_norm, norm_weights, use_batch_statistics
 
@@ -20,9 +19,9 @@ from ttaps.model.functional import Functional, kinds_of_norm, norm_weights, use_
 class Tent(GradientMethod):
     """The authors' optimizer, step size and number of steps; model and optimizer are fresh for every image, or every batch."""
 
-    name: ClassVar[str] = "tent"
-    paper: ClassVar[str] = "Wang et al. 2021"
-    adapts: ClassVar[str] = "scale and shift of norm layers"
+    name = "tent"
+    paper = "Wang et al. 2021"
+    adapts = "scale and shift of norm layers"
 
     steps: int = 1
     """Gradient steps per image, or per batch."""
@@ -34,10 +33,6 @@ class Tent(GradientMethod):
     """Images adapted together; with more than one, an image's result depends on the others of its batch (the authors use 200)."""
     online: bool = False
     """Keep weights and optimizer from image to image, as the authors do: results depend on the order."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_min(self, batch_size=1)
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network lacks: norm layers with weights."""

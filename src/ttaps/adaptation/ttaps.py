@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from ttaps import losses
 from ttaps.adaptation.engine import CarriedState, gradient_steps, in_chunks
 from ttaps.adaptation.method import GradientMethod
 from ttaps.adaptation.optimizers import Momentum, Weights
-from ttaps.config import check_min
 from ttaps.errors import UsageError
 from ttaps.model import Network, ResNet, SplitNetwork, adapted_names, as_network
 from ttaps.rng import generator
@@ -34,10 +33,10 @@ CODES: dict[str, Callable[[Tensor, float], Tensor]] = {
 class Ttaps(GradientMethod):
     """The paper's settings by default: plain gradient steps on the last stage, nothing shared between images."""
 
-    name: ClassVar[str] = "ttaps"
-    paper: ClassVar[str] = "Bartler et al. 2022"
-    adapts: ClassVar[str] = "last stage"
-    trained_by: ClassVar[tuple[str, ...]] = ("jt", "jt+ent")
+    name = "ttaps"
+    paper = "Bartler et al. 2022"
+    adapts = "last stage"
+    trained_by = ("jt", "jt+ent")
 
     steps: int = 10
     """P, gradient steps per image."""
@@ -74,7 +73,6 @@ class Ttaps(GradientMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_min(self, num_pairs=1, momentum=0, weight_decay=0, view_pool=0, confidence_threshold=0, patience=0)
         least = 2 * self.num_pairs
         if self.view_pool and self.view_pool < least:
             raise UsageError(f"view_pool must be 0 or at least twice num_pairs ({least}), not {self.view_pool}.")

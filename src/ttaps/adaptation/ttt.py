@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,6 @@ from torch.nn import functional as F
 from ttaps.adaptation.engine import CarriedState, gradient_steps
 from ttaps.adaptation.method import GradientMethod
 from ttaps.adaptation.optimizers import Weights
-from ttaps.config import check_min
 from ttaps.model import Network, as_network
 from ttaps.model.functional import Functional
 from ttaps.rng import generator
@@ -23,10 +21,10 @@ from ttaps.views import ShiftViews, quarter_turns
 class Ttt(GradientMethod):
     """The authors' settings on CIFAR-10-C ("slow"): plain gradient steps on the shared stages and the rotation head."""
 
-    name: ClassVar[str] = "ttt"
-    paper: ClassVar[str] = "Sun et al. 2020"
-    adapts: ClassVar[str] = "stem, stages 1 and 2, rotation head"
-    trained_by: ClassVar[tuple[str, ...]] = ("ttt",)
+    name = "ttt"
+    paper = "Sun et al. 2020"
+    adapts = "stem, stages 1 and 2, rotation head"
+    trained_by = ("ttt",)
 
     steps: int = 10
     """Gradient steps per image, each with fresh views."""
@@ -40,10 +38,6 @@ class Ttt(GradientMethod):
     """Keep the weights from image to image: results depend on the order. The authors then take one step."""
     views: ShiftViews = field(default_factory=ShiftViews)
     """How a view is made, before it is rotated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_min(self, num_views=1, confidence_threshold=0)
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network lacks: a rotation head."""

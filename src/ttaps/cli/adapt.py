@@ -36,7 +36,10 @@ from ttaps.rng import derive_seed
 
 @dataclass(frozen=True)
 class Adapt(DeviceOptions, JsonOption):
-    """Adapt a model to each image on its own and print its label before and after. The model is not changed."""
+    """Adapt a model to each image on its own and print its label before and after. The model is not changed.
+
+    Example: ttaps adapt cifar10 cat.png --method ttaps:tuned --steps 4
+    """
 
     model: ModelName
     """A model by name (cifar10; ttaps info lists them) or a run folder."""

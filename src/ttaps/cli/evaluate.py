@@ -33,10 +33,9 @@ from ttaps.evaluate.benchmark import open_benchmark
 from ttaps.evaluate.frame import IDENTITY, read_rows
 from ttaps.evaluate.plan import Plan, Shard
 from ttaps.evaluate.projections import write_projections
-from ttaps.evaluate.run import evaluate
-from ttaps.evaluate.statistics import accuracy_table, mean_std
+from ttaps.evaluate.run import Timing, evaluate
+from ttaps.evaluate.statistics import accuracy_table
 from ttaps.evaluate.store import Store
-from ttaps.evaluate.timing import Timing
 from ttaps.progress import log_info
 
 
@@ -152,24 +151,22 @@ def heading(identity: dict[str, Any], table: pd.DataFrame) -> str:
 
 def over_seeds(tables: Sequence[tuple[dict[str, Any], pd.DataFrame]]) -> list[str]:
     """Say mean and deviation of the average accuracy over seeds, for each method that has several."""
-    averages: dict[str, list[float]] = {}
-    for identity, table in tables:
-        averages.setdefault(identity["spec"], []).append(table["after"].iloc[-1])
+    averages = pd.DataFrame([(identity["spec"], table["after"].iloc[-1]) for identity, table in tables])
     found = []
-    for spec, values in averages.items():
-        mean, std = mean_std(values)
-        if spec == "source" and std is not None:
-            found.append(f"{spec}: {mean:.1f} %, whatever the seed of the views")
-        elif std is not None:
-            found.append(f"{spec}, {len(values)} seeds: {mean:.1f} ± {std:.1f} % after adaptation")
+    for spec, values in averages.groupby(0, sort=False)[1] if tables else ():
+        if len(values) > 1 and spec == "source":
+            found.append(f"{spec}: {values.mean():.1f} %, whatever the seed of the views")
+        elif len(values) > 1:
+            found.append(f"{spec}, {len(values)} seeds: {values.mean():.1f} ± {values.std():.1f} % after adaptation")
     return found
 
 
 def time_words(timing: Timing) -> str:
     """Say what the time was spent on, if there was something to do."""
     parts = timing.parts()
-    shares = [f"{name} {seconds / timing.total:.1%}" for name, seconds in parts.items()]
-    return f" {timing.total:,.1f} s: {', '.join(shares)}." if parts["adapting"] else ""
+    total = sum(parts.values())
+    shares = ", ".join(f"{name} {seconds / total:.1%}" for name, seconds in parts.items())
+    return f" {total:,.1f} s: {shares}." if parts["adapting"] else ""
 
 
 def severities(text: str) -> Sequence[int] | Literal["all"]:

@@ -19,7 +19,10 @@ from ttaps.progress import bar
 
 @dataclass(frozen=True)
 class Methods(JsonOption):
-    """List the methods: what each needs, adapts and costs. The cost is measured here, on one image and one thread."""
+    """List the methods: what each needs, adapts and costs. The cost is measured on this machine, with one image and one thread.
+
+    Example: ttaps methods --no-cost
+    """
 
     cost: bool = True
     """Measure the cost per image relative to source, on networks of the model's shape."""
@@ -42,8 +45,8 @@ def run(arguments: list[str]) -> None:
     cells = [["-" if row[key] is None else _short(row[key]) for key in list(row)[:-1]] for row in rows]
     head = ["method", "trained by", "adapts", "paper", "steps", "lr", "cost"]
     print(table(head, cells, left=4))
-    named = [f"{name}:{settings}" for name in METHODS for settings in PRESETS.get(name, {})]
-    print(f"\nnamed settings: {', '.join(named)}")
+    named = [f"{name}:{preset}" for name in METHODS for preset in PRESETS.get(name, {})]
+    print(f"\npresets: {', '.join(named)}")
     if measured:
         print("\ncost: time per image as a multiple of one prediction by the same network, measured on this machine")
 
@@ -67,7 +70,7 @@ def _describe(name: str, cost: float | None) -> dict[str, Any]:
         "steps": method.num_steps or None,
         "lr": method.step_size,
         "cost": cost,
-        "settings": list(PRESETS.get(name, {})),
+        "presets": list(PRESETS.get(name, {})),
     }
 
 

@@ -8,12 +8,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ttaps.config import did_you_mean
 from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, data_root, load_set, split_train
@@ -25,7 +23,11 @@ from ttaps.data.sample import SAMPLE_CORRUPTIONS
 from ttaps.data.sets import is_folder
 from ttaps.errors import DataError, UsageError
 from ttaps.evaluate.plan import Item
-from ttaps.model.checkpoint import Model
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ttaps.model.checkpoint import Model
 
 CLEAN = "clean"
 CORRUPTED = ("cifar10-c", "cifar100-c")
@@ -54,6 +56,8 @@ class Benchmark:
 
     def read(self, items: Sequence[Item]) -> Tensor:
         """Return images, uint8 (N, 3, H, W)."""
+        import torch  # here: a report shows images without it
+
         return torch.from_numpy(np.stack([self.pixels(item) for item in items]))
 
     def aligned_to(self, model: Model) -> Benchmark:
@@ -61,15 +65,18 @@ class Benchmark:
         size = model.network.config.image_size
         shape = self.pixels(Item(self.corruptions[0], self.severities[0], 0)).shape
         if shape != (3, size, size):
-            raise UsageError(
-                f"{self.name} has images of shape {shape}, model '{model.name}' wants (3, {size}, {size})."
-            )
+            wanted = f"(3, {size}, {size})"
+            raise UsageError(f"{self.name} has images of shape {shape}, model '{model.name}' wants {wanted}.")
         if set(self.classes) <= set(model.classes):  # by name, in whatever order; some may be missing
             numbers = np.array([model.classes.index(name) for name in self.classes], dtype=np.int64)
             return dataclasses.replace(self, classes=model.classes, labels=numbers[self.labels])
         if self.classes == tuple(map(str, range(len(self.classes)))) and len(self.classes) <= len(model.classes):
             return dataclasses.replace(self, classes=model.classes)  # labels without names are the model's numbers
-        raise UsageError(_mismatch(self, model))
+        strange = next(name for name in self.classes if name not in model.classes)
+        raise UsageError(
+            f"{self.name} has {len(self.classes)} classes ('{strange}', ...), model '{model.name}' knows {len(model.classes)} "
+            f"('{model.classes[0]}', ...).\nEvaluate on data with the same classes as the model's, or some of them."
+        )
 
 
 def open_benchmark(
@@ -85,14 +92,9 @@ def open_benchmark(
     Without ``corruptions`` a corrupted set has those of the paper's tables (the validation sets the four extra ones), without
     ``severities`` severity 5; ``all`` are those that it has. Files are mapped or read when needed; ``size`` is for image folders.
     """
-    if name in VALIDATION:
-        return _validation(name, root, *_choose(name, corruptions, severities, EXTRA_CORRUPTIONS))
-    if name in CORRUPTED:
-        return _corrupted(name, root, *_choose(name, corruptions, severities, CORRUPTIONS))
-    if name == "sample":
-        return _corrupted(
-            name, root, *_choose(name, corruptions, severities, SAMPLE_CORRUPTIONS, SAMPLE_CORRUPTIONS, (5,))
-        )
+    if name in ("sample", *CORRUPTED, *VALIDATION):
+        open_set = _validation if name in VALIDATION else _corrupted
+        return open_set(name, root, *_choose(name, corruptions, severities))
     if corruptions or severities:
         raise UsageError(f"{name} has no corruptions or severities to choose from: leave the option out.")
     if is_folder(name):
@@ -102,11 +104,9 @@ def open_benchmark(
 
 def clean_benchmark(images: ImageSet) -> Benchmark:
     """Return a set of images as they are; one that came from a path has the last part of it for a name."""
-    digest = _digest(images.classes, images.labels, images.images)
-    name = Path(images.name).resolve().name
-    return Benchmark(
-        name, images.classes, images.labels, (CLEAN,), (0,), digest, lambda item: images.images[item.image]
-    )
+    digest, name = _digest(images.classes, images.labels, images.images), Path(images.name).resolve().name
+    pixels = images.images
+    return Benchmark(name, images.classes, images.labels, (CLEAN,), (0,), digest, lambda item: pixels[item.image])
 
 
 def folder_benchmark(folder: ImageFolder) -> Benchmark:
@@ -116,16 +116,9 @@ def folder_benchmark(folder: ImageFolder) -> Benchmark:
         path = os.path.relpath(folder.files[image], folder.path)
         return os.fsencode(path).decode(errors="backslashreplace")  # a file's name need not be text
 
-    return Benchmark(
-        name=folder.path.resolve().name,
-        classes=folder.classes,
-        labels=folder.labels,
-        corruptions=(CLEAN,),
-        severities=(0,),
-        digest=_digest(folder.classes, folder.labels, folder.read_all()),
-        pixels=lambda item: folder.read(item.image),
-        file=file,
-    )
+    digest, name = _digest(folder.classes, folder.labels, folder.read_all()), folder.path.resolve().name
+    parts = folder.classes, folder.labels, (CLEAN,), (0,), digest
+    return Benchmark(name, *parts, pixels=lambda item: folder.read(item.image), file=file)
 
 
 def _corrupted(name: str, root: Path | None, corruptions: tuple[str, ...], severities: tuple[int, ...]) -> Benchmark:
@@ -141,15 +134,8 @@ def _corrupted(name: str, root: Path | None, corruptions: tuple[str, ...], sever
             raise DataError(f"{name}: {corruption} at severity {severity} has other labels than {corruptions[0]}.")
     made = origin(data_root(root) / FOLDERS[name]) if name in FOLDERS else ""
     digest = _digest((*first.classes, made), first.labels)
-    return Benchmark(
-        name,
-        first.classes,
-        first.labels,
-        corruptions,
-        severities,
-        digest,
-        lambda item: parts[item[:2]].images[item.image],
-    )
+    shared = first.classes, first.labels, corruptions, severities, digest
+    return Benchmark(name, *shared, pixels=lambda item: parts[item[:2]].images[item.image])
 
 
 def _validation(name: str, root: Path | None, corruptions: tuple[str, ...], severities: tuple[int, ...]) -> Benchmark:
@@ -166,14 +152,11 @@ def _validation(name: str, root: Path | None, corruptions: tuple[str, ...], seve
 
 
 def _choose(
-    name: str,
-    corruptions: Sequence[str],
-    severities: Sequence[int] | Literal["all"],
-    default: tuple[str, ...],
-    known: tuple[str, ...] = CORRUPTIONS + EXTRA_CORRUPTIONS,
-    levels: Sequence[int] = SEVERITIES,
+    name: str, corruptions: Sequence[str], severities: Sequence[int] | Literal["all"]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the given corruptions and severities, each once, or the default ones."""
+    known, levels = (SAMPLE_CORRUPTIONS, (5,)) if name == "sample" else (CORRUPTIONS + EXTRA_CORRUPTIONS, SEVERITIES)
+    default = known if name == "sample" else EXTRA_CORRUPTIONS if name in VALIDATION else CORRUPTIONS
     for corruption in corruptions:
         if corruption not in known:
             raise UsageError(f"{name} has no corruption '{corruption}'{did_you_mean(corruption, list(known))}.")
@@ -190,12 +173,3 @@ def _digest(classes: tuple[str, ...], labels: NDArray[np.int64], images: Iterabl
     for image in images:
         digest.update(image.tobytes())
     return digest.hexdigest()
-
-
-def _mismatch(data: Benchmark, model: Model) -> str:
-    """Say how classes differ, with an example."""
-    strange = next(name for name in data.classes if name not in model.classes)
-    return (
-        f"{data.name} has {len(data.classes)} classes ('{strange}', ...), model '{model.name}' knows {len(model.classes)} "
-        f"('{model.classes[0]}', ...).\nEvaluate on data with the same classes as the model's, or some of them."
-    )

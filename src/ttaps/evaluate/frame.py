@@ -86,8 +86,7 @@ def _identity(number: int, experiment: Experiment, models: dict[str, dict[str, A
     facts = models.get(experiment.fingerprint, {})
     return {
         "experiment": number,
-        **experiment.identity(),
-        "spec": experiment.spec,
+        **experiment.columns(),
         "objective": facts.get("objective") or "",
         "training_seed": facts.get("seed", -1),
         "num_prototypes": facts.get("model", {}).get("num_prototypes", 0),

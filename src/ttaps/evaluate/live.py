@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import starmap
 from math import inf
 from time import perf_counter
 
@@ -28,9 +29,9 @@ class Live:
         title: str,
         methods: Mapping[str, Sequence[Coverage]],
         plan: Plan,
-        catch_up: Callable[[], None] = lambda: None,
+        catch_up: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """Start a bar. ``catch_up`` brings the coverage up to what other processes of the same job have stored."""
+        """Start a bar. ``catch_up`` bring coverages up to what other processes of the same job have stored."""
         self._progress, self._title, self._methods, self._catch_up = progress, title, methods, catch_up
         self._grid, self._several = plan.grid(), len(plan.conditions) > 1
         self._total, self._done = len(plan) * sum(map(len, methods.values())), self._count()
@@ -49,22 +50,25 @@ class Live:
     def finish(self) -> None:
         """Leave the bar, with everybody's results, and remove the table: the final one follows."""
         if self._every < inf:
-            self._catch_up()
-            self._done = self._count()
+            self._read_others()
         self._progress.below = None
         self._progress.update(self._task, completed=self._done)
 
     def _look(self) -> None:
         began = perf_counter()
-        self._catch_up()
-        self._done = self._count()
+        self._read_others()
         lines = {spec: line for spec, coverages in self._methods.items() if (line := measure_so_far(coverages))}
         if self._progress.console.is_terminal:
             self._progress.below = live_table(lines, self._several)
         else:
-            words = "; ".join(f"{spec} {_words(spec, line)}" for spec, line in lines.items())
-            log_info(f"{self._title}: {self._done:,} of {self._total:,} results; {words}")
+            words = [f"{self._title}: {self._done:,} of {self._total:,} results", *starmap(_words, lines.items())]
+            log_info("; ".join(words))
         self._look_at = began + max(self._every, SHARE * (perf_counter() - began))
+
+    def _read_others(self) -> None:
+        for catch_up in self._catch_up:
+            catch_up()
+        self._done = self._count()
 
     def _count(self) -> int:
         return sum(coverage.count(self._grid) for coverages in self._methods.values() for coverage in coverages)
@@ -84,23 +88,18 @@ def live_table(lines: Mapping[str, Line], several: bool) -> Table:
     for name in ("n", "before", "after", "95 %", "change", "95 %"):
         table.add_column(name, justify="right", no_wrap=True)
     for spec, line in lines.items():
-        known = f"{line['n']:,}", f"{line['before']:.1f}", f"{line['after']:.1f}", _share(line)
-        table.add_row(
-            Text(spec, no_wrap=True, overflow="ellipsis"), *known, *([] if spec == "source" else _change(line))
-        )
+        n, *cells = f"{line['n']:,}", f"{line['before']:.1f}", f"{line['after']:.1f}", *_intervals(line)
+        table.add_row(Text(spec, no_wrap=True, overflow="ellipsis"), n, *(cells[:3] if spec == "source" else cells))
     return table
 
 
-def _share(line: Line) -> str:
-    return f"{line['after_low']:.1f}-{line['after_high']:.1f}"
-
-
-def _change(line: Line) -> tuple[str, str]:
-    return signed(line["change"]), f"{signed(line['change_low'])} to {signed(line['change_high'])}"
+def _intervals(line: Line) -> tuple[str, str, str]:
+    share = f"{line['after_low']:.1f}-{line['after_high']:.1f}"
+    return share, signed(line["change"]), f"{signed(line['change_low'])} to {signed(line['change_high'])}"
 
 
 def _words(spec: str, line: Line) -> str:
-    change, interval = _change(line)
+    share, change, interval = _intervals(line)
     if spec == "source":
-        return f"{line['after']:.1f} % (95 %: {_share(line)})"
-    return f"{line['before']:.1f} to {line['after']:.1f} % ({change}, 95 %: {interval})"
+        return f"{spec} {line['after']:.1f} % (95 %: {share})"
+    return f"{spec} {line['before']:.1f} to {line['after']:.1f} % ({change}, 95 %: {interval})"

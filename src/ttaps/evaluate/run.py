@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +23,6 @@ from ttaps.evaluate.experiments import describe, model_facts, open_experiment, r
 from ttaps.evaluate.live import Live
 from ttaps.evaluate.plan import EVERYTHING, Coverage, Item, Plan, Shard
 from ttaps.evaluate.store import Row, Store
-from ttaps.evaluate.timing import Timing
 from ttaps.model.checkpoint import Model
 from ttaps.progress import bar
 from ttaps.rng import derive_seed
@@ -64,14 +65,36 @@ def evaluate(
         store.describe_model(model.fingerprint, model_facts(model), model.classes)
         refresh_specs(store)
         runs = [ExperimentRun(store, model, data, method, seed, plan, timing) for method in methods for seed in seeds]
-        shown = plan.whole() if distributed else plan
-        live = Live(progress, f"Evaluating {data.name}", _by_spec(runs), shown, lambda: _catch_up(runs, distributed))
+        coverages = {run.spec: [other.coverage for other in runs if other.spec == run.spec] for run in runs}
+        shown, others = (plan.whole(), runs) if distributed else (plan, [])
+        live = Live(progress, f"Evaluating {data.name}", coverages, shown, [run.catch_up for run in others])
         for run, rows in chain(_run_episodic(runs, plan, group), _run_sequential(runs, plan, group)):
             run.save(rows)
             watch(run.number, rows)
             live.update(len(rows))
         live.finish()
     return [run.number for run in runs]
+
+
+class Timing:
+    """Seconds of a run, added up while it works."""
+
+    def __init__(self) -> None:
+        self._seconds = {"total": 0.0, "adapting": 0.0, "reading": 0.0, "storing": 0.0}
+
+    @contextmanager
+    def measure(self, work: Literal["total", "adapting", "reading", "storing"]) -> Iterator[None]:
+        """Add the time of a block."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[work] += perf_counter() - began
+
+    def parts(self) -> dict[str, float]:
+        """Return the seconds by what they were spent on; bookkeeping is all else."""
+        parts = {name: seconds for name, seconds in self._seconds.items() if name != "total"}
+        return {**parts, "bookkeeping": self._seconds["total"] - sum(parts.values())}
 
 
 def default_group(network: nn.Module) -> int:
@@ -148,20 +171,6 @@ def make_row(item: Item, label: int, trace: NDArray[np.float32], seconds: float,
         seconds=seconds,
         file=file,
     )
-
-
-def _by_spec(runs: Sequence[ExperimentRun]) -> dict[str, list[Coverage]]:
-    """Return what is known of each method, over its seeds."""
-    groups: dict[str, list[Coverage]] = {}
-    for run in runs:
-        groups.setdefault(run.spec, []).append(run.coverage)
-    return groups
-
-
-def _catch_up(runs: Sequence[ExperimentRun], distributed: bool) -> None:
-    """Take note of what other processes of the same job have stored."""
-    for run in runs if distributed else ():
-        run.catch_up()
 
 
 def _run_episodic(runs: list[ExperimentRun], plan: Plan, size: int) -> Iterator[tuple[ExperimentRun, list[Row]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from math import sqrt
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,12 @@ def accuracy_table(rows: pd.DataFrame, by: Sequence[str] = CONDITION) -> pd.Data
     Corruptions are in the paper's order. The index has the columns ``by``; where there are two, the average's second one is 0.
     """
     rows = rows.assign(condition=_conditions(rows))
-    found = {key if len(by) > 1 else key[0]: measure(part) for key, part in rows.groupby(list(by), sort=False)}
-    ordered = sorted(found, key=lambda key: _place(key if isinstance(key, tuple) else (key,)))
-    average = (AVERAGE, *[0] * (len(by) - 1)) if len(by) > 1 else AVERAGE
-    lines = {key: found[key] for key in ordered} | ({average: measure(rows)} if found else {})
-    index = pd.MultiIndex.from_tuples(lines, names=by) if len(by) > 1 else pd.Index(lines, name=by[0], dtype=object)
-    return pd.DataFrame(list(lines.values()), index=index, columns=STATISTICS)
+    found = [(key, measure(part)) for key, part in rows.groupby(list(by), sort=False)]
+    found.sort(key=lambda line: [(ORDER.get(part, -1), part) for part in line[0]])
+    if found:
+        found.append(((AVERAGE, 0), measure(rows)))
+    lines = [{**dict(zip(by, key, strict=False)), **numbers} for key, numbers in found]
+    return pd.DataFrame(lines, columns=[*by, *STATISTICS]).set_index(list(by))
 
 
 def compare_table(first: pd.DataFrame, second: pd.DataFrame, by: Sequence[str] = CONDITION) -> pd.DataFrame:
@@ -55,12 +55,11 @@ def paired_rows(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     Where one has several seeds, each is paired with the one most like it: the same model, else the same seed of training.
     """
     key, names = [*CONDITION, "image"], ["fingerprint", "training_seed", "seed"]
-    runs, others = (side[names].drop_duplicates() for side in (first, second))
+    runs, others = (side[names].drop_duplicates().to_dict("records") for side in (first, second))
     parts = []
-    for number, (run, other) in enumerate(_partners(runs.to_dict("records"), others.to_dict("records"))):
-        one, two = _of_run(first, run), _of_run(second, other)
-        before = one[[*key, "correct_after"]].rename(columns={"correct_after": "correct_before"})
-        parts.append(before.merge(two[[*key, "correct_after"]], on=key).assign(pair=number))
+    for number, (run, other) in enumerate(_partners(runs, others)):
+        before = _of_run(first, run)[[*key, "correct_after"]].rename(columns={"correct_after": "correct_before"})
+        parts.append(before.merge(_of_run(second, other)[[*key, "correct_after"]], on=key).assign(pair=number))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -168,11 +167,6 @@ def t_quantile(freedom: int) -> float:
     return float(t.ppf(0.975, freedom))
 
 
-def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation over seeds; one value has no deviation."""
-    return fmean(values), stdev(values) if len(values) > 1 else None
-
-
 def _average_accuracy(
     right: pd.Series[float], condition: pd.Series[int], weight: pd.Series[float], image: pd.Series[int]
 ) -> tuple[float, Interval]:
@@ -195,19 +189,15 @@ def _conditions(rows: pd.DataFrame) -> pd.Series[int]:
     return rows.groupby([name for name in (*RUN, *CONDITION) if name in rows], sort=False).ngroup()
 
 
-def _place(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(part if isinstance(part, int) else (ORDER.get(part, -1), part) for part in key)
-
-
 def _partners(runs: Sequence[Any], others: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Pair each run of the longer side with the one of the other side that it is most like."""
+
+    def likeness(run: Mapping[str, Any], other: Mapping[str, Any]) -> list[bool]:
+        return [run[name] == other[name] for name in ("fingerprint", "training_seed", "seed")]
+
     if len(runs) > len(others):
-        return [(run, max(others, key=lambda other: _likeness(run, other))) for run in runs]
-    return [(max(runs, key=lambda run: _likeness(run, other)), other) for other in others]
-
-
-def _likeness(run: Mapping[str, Any], other: Mapping[str, Any]) -> list[bool]:
-    return [run[name] == other[name] for name in ("fingerprint", "training_seed", "seed")]
+        return [(run, max(others, key=lambda other: likeness(run, other))) for run in runs]
+    return [(max(runs, key=lambda run: likeness(run, other)), other) for other in others]
 
 
 def _of_run(rows: pd.DataFrame, run: Mapping[str, Any]) -> pd.DataFrame:

@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ttaps.errors import TtapsError
 from ttaps.evaluate.plan import Item
@@ -51,7 +50,7 @@ SCHEMA = (
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a row's result depends on, besides the image: any difference makes another experiment."""
+    """What a row's result depends on, besides the image: any difference but the spec's makes another experiment."""
 
     model: str
     fingerprint: str
@@ -60,22 +59,21 @@ class Experiment:
     digest: str
     """Hash of the data set's labels, and of its images where they are the user's own."""
     spec: str
-    """The method with its settings as one writes it, ``ttaps:tuned[lr=1]``: a name, the settings are the identity."""
+    """The method and its settings as a user writes them, ``ttaps:tuned[lr=1]``."""
     settings: str
     """All settings of the method as canonical JSON."""
     seed: int
     protocol: str = "episodic"
-    """``episodic``: each image by itself, and everything it changed is forgotten before the next. Others say what is kept: ``online``,
-    ``momentum leak``, ``batches of 200``; results then depend on the order, which is the plan's, one corruption after the other."""
+    """What an image's result depends on besides the image: nothing, or the images before it (docs/evaluation.md)."""
 
     @property
     def method(self) -> str:
         """The method's name, without preset and settings."""
         return re.split(r"[:\[]", self.spec)[0]
 
-    def identity(self) -> dict[str, str | int]:
-        """Return what makes it this experiment: everything but how its settings are written."""
-        return {**{name: value for name, value in vars(self).items() if name != "spec"}, "method": self.method}
+    def columns(self) -> dict[str, str | int]:
+        """Return its columns in the table of experiments."""
+        return {**vars(self), "method": self.method}
 
 
 @dataclass(frozen=True)
@@ -141,14 +139,11 @@ class Store:
 
     def experiment(self, experiment: Experiment) -> int:
         """Return the number of an experiment, a new one if it is not there yet."""
-        values = experiment.identity()
-        same = " AND ".join(f"{name} = :{name}" for name in values)
-        names = [*values, "spec"]
+        values = experiment.columns()
+        same = " AND ".join(f"{name} = :{name}" for name in values if name != "spec")
+        insert = f"INSERT OR IGNORE INTO experiments ({', '.join(values)}) VALUES (:{', :'.join(values)})"
         with self._clear_errors(), self._transaction():
-            self._connection.execute(
-                f"INSERT OR IGNORE INTO experiments ({', '.join(names)}) VALUES (:{', :'.join(names)})",
-                {**values, "spec": experiment.spec},
-            )
+            self._connection.execute(insert, values)
             return int(self._connection.execute(f"SELECT id FROM experiments WHERE {same}", values).fetchone()[0])
 
     def experiments(self) -> dict[int, Experiment]:
@@ -175,7 +170,7 @@ class Store:
     def classes(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the classes that labels and predictions are numbers of, by the model's fingerprint."""
         return {
-            name: tuple(json.loads(found)) for name, found in self.select("SELECT fingerprint, classes FROM models")
+            name: tuple(json.loads(names)) for name, names in self.select("SELECT fingerprint, classes FROM models")
         }
 
     def add(self, experiment: int, rows: Iterable[Row]) -> int:
@@ -188,22 +183,18 @@ class Store:
 
     def outcomes(self, experiment: int) -> Iterator[Outcome]:
         """Yield whether each image was right before adaptation and after the last step: all that a resumed run needs."""
-        return self.select(
-            "SELECT corruption, severity, image, before = label, after = label FROM results WHERE experiment = ?",
-            experiment,
-        )
+        found = "corruption, severity, image, before = label, after = label"
+        return self.select(f"SELECT {found} FROM results WHERE experiment = ?", experiment)
 
     def rows(self, experiment: int) -> Iterator[Row]:
         """Yield an experiment's rows in the order of corruption, severity and image."""
-        query = (
-            "SELECT corruption, severity, image, label, trace, seconds, file FROM results "
-            "WHERE experiment = ? ORDER BY corruption, severity, image"
-        )
-        for *item, label, trace, seconds, file in self.select(query, experiment):
-            predictions, *probabilities = unpack_trace(trace)
-            yield Row(
-                *item, label, tuple(predictions.tolist()), *(tuple(p.tolist()) for p in probabilities), seconds, file
-            )
+        found = "corruption, severity, image, label, trace, seconds, file"
+        query = f"SELECT {found} FROM results WHERE experiment = ? ORDER BY corruption, severity, image"
+        for *item, trace, seconds, file in self.select(query, experiment):
+            numbers = np.frombuffer(trace, dtype="<i4").reshape(3, -1)
+            traces = [numbers[0], *numbers[1:].view("<f4")]
+            values = [*item, *(tuple(part.tolist()) for part in traces), seconds, file]
+            yield Row(*values)
 
     def select(self, query: str, *values: str | int) -> Iterator[Any]:
         """Yield what an SQL query finds."""
@@ -211,17 +202,16 @@ class Store:
             yield from self._connection.execute(query, values)
 
     def _uri(self, write: bool) -> str:
-        """Say to sqlite how to open the file: a reader needs the log of the last rows too, and the right to tidy it away."""
-        mode = "rwc" if write else "rw" if os.access(self.path.parent, os.W_OK) else self._closed()
-        return f"{self.path.resolve().as_uri()}?mode={mode}"
+        """Return how sqlite is to open the file: a reader needs the log of the last rows too, and the right to tidy it away.
 
-    def _closed(self) -> str:
-        """Say how to read in a folder that is closed to us: ``immutable`` reads the file without the log, so only where there is none."""
-        try:
-            logged = self.path.with_name(f"{FILE}-wal").stat().st_size
-        except FileNotFoundError:
-            logged = 0
-        return "ro" if logged else "ro&immutable=1"
+        In a folder that is not writable, ``immutable`` reads the file without the log, so only where there is none.
+        """
+        log = self.path.with_name(f"{FILE}-wal")
+        if write or os.access(self.path.parent, os.W_OK):
+            mode = "rwc" if write else "rw"
+        else:
+            mode = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
+        return f"{self.path.resolve().as_uri()}?mode={mode}"
 
     def _prepare(self, write: bool) -> None:
         """Check what the file is; make the tables if it is new."""
@@ -232,7 +222,9 @@ class Store:
             self._enable_wal()
             with self._transaction():
                 if self._number("schema_version") == 0:  # another process may have been faster
-                    self._make_tables()
+                    header = f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {VERSION}"
+                    for statement in (*SCHEMA, *header):
+                        self._connection.execute(statement)
         if self._number("application_id") != APPLICATION:
             raise TtapsError(f"{self.path} is not a file of ttaps results.\nMove it away or choose another folder.")
         version = self._number("user_version")
@@ -255,12 +247,6 @@ class Store:
                 if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
             time.sleep(0.01)
-
-    def _make_tables(self) -> None:
-        for statement in SCHEMA:
-            self._connection.execute(statement)
-        self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        self._connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _number(self, pragma: str) -> int:
         return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
@@ -311,12 +297,6 @@ def merge(folders: Sequence[Path], into: Path) -> int:
                 for number, experiment in source.experiments().items():
                     added += target.add(target.experiment(experiment), source.rows(number))
     return added
-
-
-def unpack_trace(trace: bytes) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
-    """Return predictions, confidences and label probabilities before adaptation and after every step, each (steps + 1,)."""
-    numbers = np.frombuffer(trace, dtype="<i4").reshape(3, -1)
-    return numbers[0], numbers[1].view("<f4"), numbers[2].view("<f4")
 
 
 def _encode(row: Row) -> tuple[str | int | float | bytes, ...]:

@@ -1,4 +1,4 @@
-"""The paper's backbone f: a post-activation ResNet of basic blocks for small pictures."""
+"""The paper's backbone f: a post-activation ResNet of basic blocks for small images."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return relu(shortcut(x) + branch(x))."""
-        branch = F.relu(
-            self.norm1(self.conv1(x)), inplace=True
-        )  # in place: 10 % faster, and no norm needs its own output
+        # in place: 10 % faster, and no norm needs its own output
+        branch = F.relu(self.norm1(self.conv1(x)), inplace=True)
         total = self.norm2(self.conv2(branch))
         total += self.shortcut(x)
         return F.relu(total, inplace=True)
@@ -37,10 +36,11 @@ class BasicBlock(nn.Module):
 class ResNet(nn.Module):
     """Stem, three stages of basic blocks, global average pool. ResNet-26 is four blocks a stage."""
 
-    def __init__(self, depth: int, width: int, norm: Norm) -> None:
+    def __init__(self, depth: int, width: int, norm: Norm, stem_padding: int = 1) -> None:
         super().__init__()
         blocks = (depth - 2) // 6
-        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, padding=1, bias=False), norm(width), nn.ReLU(inplace=True))
+        first = nn.Conv2d(3, width, 3, padding=stem_padding, bias=False)
+        self.stem = nn.Sequential(first, norm(width), nn.ReLU(inplace=True))
         self.stage1 = _stage(width, width, 1, blocks, norm)
         self.stage2 = _stage(width, 2 * width, 2, blocks, norm)
         self.stage3 = _stage(2 * width, 4 * width, 2, blocks, norm)
@@ -51,11 +51,9 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def pieces(self) -> list[tuple[str, nn.Module]]:
-        """Return the parts a picture passes through in order, by name; the network can be cut between any two."""
-        stages = ("stage1", "stage2", "stage3")
-        blocks = [
-            (f"{stage}.{name}", block) for stage in stages for name, block in getattr(self, stage).named_children()
-        ]
+        """Return the parts an image passes through in order, by name; the network can be split between any two."""
+        stages = {"stage1": self.stage1, "stage2": self.stage2, "stage3": self.stage3}
+        blocks = [(f"{stage}.{name}", block) for stage in stages for name, block in stages[stage].named_children()]
         return [("stem", self.stem), *blocks, ("pool", self.pool)]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -71,7 +69,7 @@ class ResNet(nn.Module):
                 nn.init.zeros_(module.norm2.get_parameter("weight"))
 
     def smooth_stem(self) -> None:
-        """Make every filter of the stem a blur of some mixture of colors, with the norm it had: the net starts deaf to pixel noise."""
+        """Make every filter of the stem a blur of some mixture of colors, of the same norm: the start ignores pixel noise."""
         weight = self.stem.get_parameter("0.weight")
         row = torch.tensor([1.0, 2.0, 1.0])
         blurs = weight.detach().mean((2, 3), keepdim=True) * row * row[:, None]

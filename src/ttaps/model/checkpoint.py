@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import nn
 
 from ttaps import __version__
 from ttaps.config import from_dict
@@ -24,9 +24,18 @@ from ttaps.model.network import Network
 FORMAT = 1
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
+# What a fingerprint calls settings that have been renamed since the first fingerprints were written: those stay valid.
+FINGERPRINT_KEYS = {
+    "num_classes": "classes",
+    "num_prototypes": "prototypes",
+    "projection_dim": "projection",
+    "hidden_dim": "hidden",
+    "num_groups": "groups",
+    "zero_init_residual": "zero_init",
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A network with what one must know to use it."""
 
@@ -46,17 +55,18 @@ class Model:
         """What the network was trained by, nothing where that is not known."""
         return str(self.info.get("objective", ""))
 
+    def __repr__(self) -> str:
+        trained = f"trained by {self.objective}, " if self.objective else ""
+        return (
+            f"Model({self.name}, {trained}{len(self.classes)} classes, fingerprint {self.fingerprint or 'not known'})"
+        )
+
 
 def save_model(folder: Path, network: Network, classes: tuple[str, ...], info: dict[str, Any], card: str) -> None:
     """Write a model folder, each file whole or not at all."""
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    config = {
-        "format": FORMAT,
-        "ttaps": __version__,
-        "model": dataclasses.asdict(network.config),
-        "classes": classes,
-        **info,
-    }
+    model = dataclasses.asdict(network.config)
+    config = {"format": FORMAT, "ttaps": __version__, "model": model, "classes": classes, **info}
     write_bytes(folder / WEIGHTS, save(weights, metadata={"fingerprint": fingerprint(network)}))
     write_text(folder / CONFIG, json.dumps(config, indent=1) + "\n")
     write_text(folder / "README.md", card)
@@ -88,21 +98,15 @@ def load_model(folder: Path, backbone: nn.Module | None = None, features: int | 
     )
 
 
-def fingerprint(network: nn.Module) -> str:
+def fingerprint(network: Network) -> str:
     """Hash what decides a network's answers: all weights with their names and shapes, and the settings that are not the defaults."""
-    config = getattr(network, "config", ModelConfig())
-    changed = {
-        f.name: getattr(config, f.name) for f in dataclasses.fields(config) if getattr(config, f.name) != f.default
-    }
+    values, usual = dataclasses.asdict(network.config), dataclasses.asdict(ModelConfig())
+    changed = {FINGERPRINT_KEYS.get(name, name): values[name] for name in values if values[name] != usual[name]}
     digest = hashlib.sha256(json.dumps(changed, sort_keys=True).encode())
     for name, tensor in sorted(network.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(_bytes(tensor))
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())  # numpy has no bfloat16
     return digest.hexdigest()[:12]
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()  # bytes: numpy has no bfloat16
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -139,15 +143,15 @@ def _fill(network: Network, path: Path) -> None:
         raise CheckpointError(
             f"{path} is damaged or not a safetensors file ({error}).\nGet or train the model again."
         ) from error
-    own = network.state_dict()
-    wrong = [name for name in own if name not in weights or weights[name].shape != own[name].shape] + [
-        n for n in weights if n not in own
-    ]
+    have, want = (
+        {name: tuple(tensor.shape) for name, tensor in side.items()} for side in (weights, network.state_dict())
+    )
+    wrong = [name for name in want | have if have.get(name) != want.get(name)]
     if wrong:
-        name = wrong[0]
-        have, want = (tuple(side[name].shape) if name in side else "nothing" for side in (weights, own))
+        name, nothing = wrong[0], "nothing"
         raise CheckpointError(
-            f"{path} does not fit its {CONFIG}: '{name}' has shape {have}, the network wants {want} ({len(wrong)} such weights).\n"
+            f"{path} does not fit its {CONFIG}: '{name}' has shape {have.get(name, nothing)}, "
+            f"the network wants {want.get(name, nothing)} ({len(wrong)} such weights).\n"
             "Weights and config come from different models, or your own backbone must be passed to load()."
         )
     network.load_state_dict(weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ttaps.config import check_min
 from ttaps.errors import UsageError
 
 CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
@@ -33,6 +34,8 @@ class ModelConfig:
     """Normalization layers of the backbone."""
     num_groups: int = 16
     """Groups of every GroupNorm."""
+    stem_padding: int = 1
+    """Zero padding of the first convolution; 2 is the authors' code: feature maps of 34, 17 and 9 pixels for images of 32."""
     image_size: int = 32
     """Height and width of the images the network was made for."""
     mean: tuple[float, float, float] = CIFAR10_MEAN
@@ -49,23 +52,14 @@ class ModelConfig:
     """Extra heads: ``rotation`` (TTT: a stage 3 of its own and four logits) and ``predictor`` (MT3: a second projector on z)."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "num_classes",
-            "num_prototypes",
-            "projection_dim",
-            "hidden_dim",
-            "width",
-            "num_groups",
-            "image_size",
-        ):
-            if getattr(self, name) < 1:
-                raise UsageError(f"model.{name} must be at least 1, not {getattr(self, name)}.")
+        check_min(self, num_classes=1, num_prototypes=1, projection_dim=1, hidden_dim=1)
+        check_min(self, width=1, num_groups=1, image_size=1, stem_padding=0)
         if min(self.std) <= 0:
             raise UsageError(f"model.std must be positive, not {self.std}.")
         if self.depth < 8 or (self.depth - 2) % 6:
             raise UsageError(f"model.depth must be 6n + 2 (8, 14, 20, 26, 32, ...), not {self.depth}.")
-        for name, used in (("width", self.norm == "group"), ("hidden_dim", self.projector_norm)):
-            if used and getattr(self, name) % self.num_groups:
-                raise UsageError(
-                    f"model.{name} ({getattr(self, name)}) must be a multiple of model.num_groups ({self.num_groups})."
-                )
+        grouped = {"width": self.width} if self.norm == "group" else {}
+        grouped |= {"hidden_dim": self.hidden_dim} if self.projector_norm else {}
+        for name, size in grouped.items():
+            if size % self.num_groups:
+                raise UsageError(f"model.{name} ({size}) must be a multiple of model.num_groups ({self.num_groups}).")

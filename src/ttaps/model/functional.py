@@ -46,8 +46,7 @@ class Functional:
 
     def __call__(self, images: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """Return logits of images, with ``weights`` in place of the classifier's own."""
-        logits: Tensor = functional_call(self.copy, dict(weights), (images.contiguous(),))
-        return logits
+        return functional_call(self.copy, dict(weights), (images.contiguous(),))
 
 
 def norm_layers(network: nn.Module) -> dict[str, nn.Module]:

@@ -14,11 +14,8 @@ from ttaps.model.config import ModelConfig
 def make_head(name: str, backbone: nn.Module, config: ModelConfig) -> nn.Sequential:
     """Return the head called ``name`` in its initial state."""
     if name == "predictor":
-        return nn.Sequential(
-            nn.Linear(config.projection_dim, config.hidden_dim),
-            nn.ReLU(),
-            nn.Linear(config.hidden_dim, config.projection_dim),
-        )
+        outer, inner = config.projection_dim, config.hidden_dim
+        return nn.Sequential(nn.Linear(outer, inner), nn.ReLU(), nn.Linear(inner, outer))
     if not isinstance(backbone, ResNet):
         raise UsageError("A rotation head branches off the stages of our own ResNet; leave it out of model.heads.")
     return nn.Sequential(deepcopy(backbone.stage3), deepcopy(backbone.pool), nn.Linear(backbone.features, 4))

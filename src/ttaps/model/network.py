@@ -52,7 +52,7 @@ class Network(nn.Module):
         super().__init__()
         self.config = config
         self.normalize = Normalize(config.mean, config.std)
-        self.backbone = backbone or ResNet(config.depth, config.width, _norm(config))
+        self.backbone = backbone or ResNet(config.depth, config.width, _norm(config), config.stem_padding)
         features = features or getattr(self.backbone, "features", None)
         if not isinstance(features, int):
             raise UsageError("Say how many features your backbone returns: Network(config, backbone, features=...).")
@@ -70,47 +70,40 @@ class Network(nn.Module):
         self.heads = nn.ModuleDict({name: make_head(name, self.backbone, config) for name in config.heads})
 
     def pieces(self) -> list[tuple[str, nn.Module]]:
-        """Return what stands between an image and z, in order, by name."""
-        inner = getattr(self.backbone, "pieces", None)
+        """Return the modules between an image and z, in order, by name."""
+        inner = getattr(self.backbone, "pieces", None)  # any module may be the backbone
         named = [(f"backbone.{name}", piece) for name, piece in inner()] if inner else [("backbone", self.backbone)]
-        return [
-            ("normalize", self.normalize),
-            *named,
-            ("projector", self.projector),
-            ("l2_normalize", self.l2_normalize),
-        ]
+        ends = [("projector", self.projector), ("l2_normalize", self.l2_normalize)]
+        return [("normalize", self.normalize), *named, *ends]
 
     def split(self, part: str) -> tuple[nn.Sequential, nn.Sequential]:
         """Return what comes before the first piece of ``part``, such as ``backbone.stage3``, and what comes from there to z."""
         pieces = self.pieces()
         first = next(index for index, (name, _) in enumerate(pieces) if name.startswith(part))
-        before, after = (nn.Sequential(*(piece for _, piece in some)) for some in (pieces[:first], pieces[first:]))
-        return before, after
+        modules = [piece for _, piece in pieces]
+        return nn.Sequential(*modules[:first]), nn.Sequential(*modules[first:])
 
     def rotation_branch(self) -> nn.Sequential:
-        """Return the way from images to the logits of four rotations: the stages before the third, then the rotation head."""
+        """Return the module from images to the logits of four rotations: the stages before the third, then the rotation head."""
         return nn.Sequential(self.split("backbone.stage3")[0], self.heads["rotation"])
 
     def byol(self) -> Byol:
-        """Return the way from images to z and its prediction."""
+        """Return the module from images to z and its prediction."""
         return Byol(self.pieces(), self.heads["predictor"])
 
     def project(self, images: Tensor) -> Tensor:
         """Return z = g(f(x)), unit vectors of shape (N, Z)."""
-        z: Tensor = self.l2_normalize(self.projector(self.backbone(self.normalize(images))))
-        return z
+        return self.l2_normalize(self.projector(self.backbone(self.normalize(images))))
 
     def scores(self, z: Tensor) -> Tensor:
         """Return Cᵀz, the cosine of every z with every prototype, shape (N, K)."""
-        with torch.autocast(
-            z.device.type, enabled=False
-        ):  # bfloat16 knows cosines to 0.004, and the codes divide them by ε
+        # never in bfloat16: it has cosines to 0.004, and the codes divide them by ε
+        with torch.autocast(z.device.type, enabled=False):
             return z.to(self.prototypes.dtype) @ self.prototypes.T
 
     def forward(self, images: Tensor) -> Tensor:
         """Return class logits h(g(f(x)))."""
-        logits: Tensor = self.classifier(self.project(images))
-        return logits
+        return self.classifier(self.project(images))
 
     @torch.no_grad()
     def renormalize_prototypes(self) -> None:
@@ -125,13 +118,13 @@ def as_network(module: nn.Module) -> Network:
     return module
 
 
-_evaluated: dict[nn.Module, tuple[int, bool]] = {}  # layers, by how many threads, and the mode before
+_evaluated: dict[nn.Module, tuple[int, bool]] = {}  # layer: how many threads use it, and its mode before
 _guard = Lock()
 
 
 @contextmanager
 def eval_mode(network: nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode, and each of its layers back into the mode it was in when the last thread is done with it."""
+    """Put a network into evaluation mode; each layer returns to its mode when the last thread is done with the network."""
     layers = list(network.modules())
     with _guard:
         for layer in layers:
@@ -165,6 +158,5 @@ def _norm(config: ModelConfig) -> Norm:
 
 def _projector(features: int, config: ModelConfig) -> nn.Sequential:
     norm = [nn.GroupNorm(config.num_groups, config.hidden_dim)] if config.projector_norm else []
-    return nn.Sequential(
-        nn.Linear(features, config.hidden_dim), *norm, nn.ReLU(), nn.Linear(config.hidden_dim, config.projection_dim)
-    )
+    first, last = nn.Linear(features, config.hidden_dim), nn.Linear(config.hidden_dim, config.projection_dim)
+    return nn.Sequential(first, *norm, nn.ReLU(), last)

@@ -1,4 +1,4 @@
-"""SplitNetwork a network at an adaptation scope: what stays frozen, and what an image may change for itself."""
+"""A network split into what stays frozen and what an image may change for itself."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ class SplitNetwork:
         names = adapted_names(network, scope)
         homes = [[name for name in names if name.startswith(f"{piece}.")] for piece, _ in pieces]
         if sum(map(len, homes)) != len(names):
-            raise UsageError(
-                "The backbone's pieces() must go by the names of its parts, so that each weight is in one piece."
-            )
+            raise UsageError("The backbone's pieces() must have the names of its parts: each weight in one piece.")
         first = next(index for index, home in enumerate(homes) if home)
         self.head = nn.Sequential(*(piece for _, piece in pieces[:first]))
         # A copy: functional_call swaps weights in and out of the module it calls, and the network is not ours to touch.
@@ -47,14 +45,13 @@ class SplitNetwork:
     @torch.no_grad()
     def frozen(self, images: Tensor) -> Tensor:
         """Return the features of images where the adapted part begins."""
-        features: Tensor = self.head(images)
-        return features
+        return self.head(images)
 
     def adapted(self, features: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """Return z for features, with ``weights`` in place of the network's own."""
         placed = {self._place[name]: weight for name, weight in weights.items()}
-        z: Tensor = functional_call(self.tail, placed, (features.contiguous(),))  # see docs/log.md: the crash of TENT
-        return z
+        # contiguous: torch 2.13 crashes in GroupNorm's backward pass if its input is channels_last and needs no gradient
+        return functional_call(self.tail, placed, (features.contiguous(),))
 
 
 def adapted_names(network: Network, scope: str) -> list[str]:
@@ -85,9 +82,5 @@ def _prefixes(network: Network, scope: str) -> tuple[str, ...]:
 
 def _last_block(network: Network) -> str:
     """Return the prefix of the last piece of the backbone that has weights."""
-    owners = [
-        name
-        for name, piece in network.pieces()
-        if name.startswith("backbone") and any(True for _ in piece.parameters())
-    ]
-    return f"{owners[-1]}."
+    with_weights = [name for name, piece in network.pieces() if any(True for _ in piece.parameters())]
+    return f"{[name for name in with_weights if name.startswith('backbone')][-1]}."

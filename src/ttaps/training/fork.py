@@ -11,21 +11,11 @@ import torch
 from ttaps.config import flat
 from ttaps.errors import UsageError
 from ttaps.files import write_text
+from ttaps.training import run_dir
 from ttaps.training.config import TrainConfig
 from ttaps.training.data import Split
 from ttaps.training.init_from import init_model
-from ttaps.training.run_dir import (
-    FORK,
-    METRICS,
-    ONLY_WATCHED,
-    SETTINGS,
-    State,
-    check_images,
-    load_state,
-    locked_run_dir,
-    read_settings,
-    save_state,
-)
+from ttaps.training.run_dir import ONLY_WATCHED, State, load_state
 from ttaps.training.schedule import Schedule
 from ttaps.training.trainer import initial_network
 
@@ -37,22 +27,22 @@ def fork(source: Path, config: TrainConfig, folder: Path, split: Split) -> None:
     """
     if load_state(folder) is not None:
         return
-    if not (source / SETTINGS).exists():
+    if not (source / run_dir.SETTINGS).exists():
         raise UsageError(f"--fork-from: there is no run in {source}.")
     state = _shared_state(source, config, len(split.train))
-    check_images(source, state, split.digest)
-    with locked_run_dir(folder, config):
+    run_dir.check_images(source, state, split.digest)
+    with run_dir.locked_run_dir(folder, config):
         if load_state(folder) is not None:  # another process was faster
             return
-        if (source / METRICS).exists():
-            write_text(folder / METRICS, (source / METRICS).read_text("utf-8"))
-        save_state(folder, _with_heads(state, config))
+        if (source / run_dir.METRICS).exists():
+            write_text(folder / run_dir.METRICS, (source / run_dir.METRICS).read_text("utf-8"))
+        run_dir.save_state(folder, _with_heads(state, config))
 
 
 def _shared_state(source: Path, config: TrainConfig, images: int) -> State:
     """Return the state of the run in ``source`` to start from: its last, or else the one in which its joint loss began."""
-    other = read_settings(source)
-    states = [state for state in (load_state(source), load_state(source, FORK)) if state]
+    other = run_dir.read_settings(source)
+    states = [state for state in (load_state(source), load_state(source, run_dir.FORK)) if state]
     if not states:
         raise UsageError(f"--fork-from: the run in {source} has saved no state yet.")
     steps = Schedule.of(config, images).steps

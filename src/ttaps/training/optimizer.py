@@ -23,25 +23,24 @@ class Optimizer:
             for unknown in sorted(set(named) - parts):
                 raise UsageError(f"optimizer.{setting}: the network has no part '{unknown}'.")
         self.smoothed = [w for name, w in weights.items() if w.shape[2:] == (3, 3) and _part_of(name, smoothed)]
-        kernels = {
-            name: w
-            for name, w in weights.items()
-            if config.name == "muon" and w.ndim == 4 and not _part_of(name, config.muon_exclude)
-        }
-        rest = [weight for name, weight in weights.items() if name not in kernels]
+        kernels: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
+        for name, weight in weights.items():
+            by_muon = config.name == "muon" and weight.ndim == 4 and not _part_of(name, config.muon_exclude)
+            (kernels if by_muon else rest).append(weight)
         nesterov = config.nesterov and config.momentum > 0  # the same without momentum, which torch refuses
-        shared = {"momentum": config.momentum, "nesterov": nesterov, "weight_decay": config.weight_decay}
-        self.parts: list[tuple[float, torch.optim.Optimizer]] = []
+        self.optimizers: list[tuple[float, torch.optim.Optimizer]] = []
         if rest:
-            self.parts.append((config.lr, torch.optim.SGD(rest, config.lr, **shared)))
+            sgd = torch.optim.SGD(rest, config.lr, config.momentum, 0, config.weight_decay, nesterov)
+            self.optimizers.append((config.lr, sgd))
         if kernels:
-            self.parts.append((config.muon_lr, Muon(list(kernels.values()), **shared)))
+            self.optimizers.append((config.muon_lr, Muon(kernels, config.momentum, config.weight_decay, nesterov)))
         # Zeros are what torch starts from, too: so the state has all names from the first step on.
         self.momentum = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         buffers = {weight: self.momentum[name] for name, weight in weights.items()}
-        for _, part in self.parts:
-            for weight in part.param_groups[0]["params"]:
-                part.state[weight]["momentum_buffer"] = buffers[weight]
+        for _, optimizer in self.optimizers:
+            for weight in optimizer.param_groups[0]["params"]:
+                optimizer.state[weight]["momentum_buffer"] = buffers[weight]
 
     @torch.no_grad()
     def step(self, scale: float) -> None:
@@ -49,9 +48,9 @@ class Optimizer:
         if self.config.clip_grad_per_param:
             for gradient in (weight.grad for weight in self.weights.values() if weight.grad is not None):
                 gradient.div_((gradient.norm() / self.config.clip_grad_per_param).clamp_min(1.0))
-        for lr, part in self.parts:
-            part.param_groups[0]["lr"] = lr * scale
-            part.step()
+        for lr, optimizer in self.optimizers:
+            optimizer.param_groups[0]["lr"] = lr * scale
+            optimizer.step()
         for kernels in self.smoothed:
             if kernels.grad is not None:
                 kernels.lerp_(smooth(kernels), self.config.kernel_smoothing * scale)
@@ -60,7 +59,7 @@ class Optimizer:
 class Muon(torch.optim.Optimizer):
     """SGD with momentum whose updates of convolutions are made orthogonal (Jordan et al., 2024)."""
 
-    def __init__(self, kernels: Sequence[nn.Parameter], momentum: float, nesterov: bool, weight_decay: float) -> None:
+    def __init__(self, kernels: Sequence[nn.Parameter], momentum: float, weight_decay: float, nesterov: bool) -> None:
         super().__init__(kernels, {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay})
 
     @torch.no_grad()

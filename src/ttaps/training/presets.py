@@ -51,8 +51,10 @@ def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     merged = dict(values)
     for name, change in changes.items():
         before = values.get(name)
-        both = isinstance(before, Mapping) and isinstance(change, Mapping)
-        merged[name] = merge(before, change) if both else change
+        if isinstance(change, Mapping) and isinstance(before, Mapping):
+            merged[name] = merge(before, change)
+        else:
+            merged[name] = change
     return merged
 
 

@@ -19,22 +19,13 @@ from ttaps.distributed import Ranks
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.model.checkpoint import save_model
 from ttaps.progress import Bar, bar, log_info
+from ttaps.training import run_dir
 from ttaps.training.card import model_card
 from ttaps.training.collapse import CollapseCheck, TrainingCollapsed
 from ttaps.training.config import TrainConfig
 from ttaps.training.data import Split
 from ttaps.training.init_from import describe_init
 from ttaps.training.numerics import candidates, fastest
-from ttaps.training.run_dir import (
-    FORK,
-    State,
-    check_images,
-    load_state,
-    locked_run_dir,
-    log_metrics,
-    rewind_metrics,
-    save_state,
-)
 from ttaps.training.trainer import ALONE, Trainer
 
 LOG_EVERY = 25  # steps between rows of metrics.jsonl; the last step has one too
@@ -62,7 +53,7 @@ class Run:
         if not self.ranks.first:
             self._train()
             return
-        with locked_run_dir(self.folder, self.config):
+        with run_dir.locked_run_dir(self.folder, self.config):
             self._train()
 
     def _train(self) -> None:
@@ -76,7 +67,7 @@ class Run:
             for step in range(first, self.schedule.steps):
                 began = time.perf_counter()
                 if step and self.ranks.first and self.schedule.joint_begins(step):
-                    save_state(self.folder, self.state(step), FORK)
+                    run_dir.save_state(self.folder, self.state(step), run_dir.FORK)
                 parts = self.trainer.step(step)
                 if not self.ranks.first:
                     continue
@@ -119,11 +110,11 @@ class Run:
 
     def _restore(self) -> int:
         """Load the saved state, and return the step to resume at."""
-        state, trainer = load_state(self.folder), self.trainer
+        state, trainer = run_dir.load_state(self.folder), self.trainer
         if state is None:
-            rewind_metrics(self.folder, 0)
+            run_dir.rewind_metrics(self.folder, 0)
             return 0
-        check_images(self.folder, state, trainer.split.digest)
+        run_dir.check_images(self.folder, state, trainer.split.digest)
         if trainer.start and state.start and state.start != trainer.start.fingerprint:
             raise UsageError(
                 f"{self.folder} started from other weights than '{self.config.init_from}' has now.\n"
@@ -140,7 +131,7 @@ class Run:
         self.seconds = state.seconds
         stored = (choice for choice in candidates(self.config) if str(choice) == state.numerics)
         trainer.numerics = next(stored, trainer.numerics)
-        rewind_metrics(self.folder, state.step)
+        run_dir.rewind_metrics(self.folder, state.step)
         if state.step < self.schedule.steps:
             log_info(f"Resuming {self.folder} at step {state.step} of {self.schedule.steps}.")
         return state.step
@@ -154,7 +145,7 @@ class Run:
         progress.below = f"{shown}  {self.config.batch_size / seconds:.0f} images/s"
         if done % LOG_EVERY == 0 or done == self.schedule.steps:
             place = {"step": done, "epoch": round(self.schedule.epoch(done), 3), "lr": self.schedule.lr_factor(step)}
-            log_metrics(self.folder, {**place, **row})
+            run_dir.log_metrics(self.folder, {**place, **row})
         try:
             self.check.update(done, parts, self.schedule.warm(step))
         except TrainingCollapsed as collapse:
@@ -166,7 +157,7 @@ class Run:
         due = done % max(1, round(self.config.validate_every * epoch_steps)) == 0 and done < self.schedule.steps
         if due and len(self.trainer.split.validation):
             accuracy = self.trainer.validate(self.schedule.size(step), VAL_SUBSET)
-            log_metrics(self.folder, {"step": done, "validation_accuracy": accuracy})
+            run_dir.log_metrics(self.folder, {"step": done, "validation_accuracy": accuracy})
             log_info(f"step {done}: {100 * accuracy:.1f} % validation accuracy  ({shown})")
 
     def save(self, step: int, measured: dict[str, float] | None = None) -> None:
@@ -185,13 +176,13 @@ class Run:
         }
         card = model_card(config, info, len(trainer.images))
         save_model(self.folder, trainer.result(), trainer.split.train.classes, info, card)
-        save_state(self.folder, self.state(step))
+        run_dir.save_state(self.folder, self.state(step))
 
-    def state(self, step: int) -> State:
+    def state(self, step: int) -> run_dir.State:
         """Return the state of the run after so many steps."""
         trainer = self.trainer
         start = trainer.start.fingerprint if trainer.start else ""
-        return State(step, self.seconds, trainer.tensors(), trainer.split.digest, start, str(trainer.numerics))
+        return run_dir.State(step, self.seconds, trainer.tensors(), trainer.split.digest, start, str(trainer.numerics))
 
     def _hardware(self) -> str:
         device, threads = self.trainer.device, torch.get_num_threads()
@@ -209,7 +200,7 @@ class Run:
             log_info(
                 f"Finished: {100 * measured['validation_accuracy']:.1f} % accuracy on {count:,} validation images."
             )
-        log_metrics(self.folder, {"step": self.schedule.steps, **measured})
+        run_dir.log_metrics(self.folder, {"step": self.schedule.steps, **measured})
         self.save(self.schedule.steps, measured)
 
 

@@ -7,7 +7,7 @@ Four of them are a table of values, five an affine map, so a batch of chains tak
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,28 +16,23 @@ from torch.nn import functional as F
 from ttaps.config import check_min, check_probability
 from ttaps.errors import UsageError
 from ttaps.views import pillow
-from ttaps.views.swav import check
+from ttaps.views.parameters import Rows
+from ttaps.views.swav import check_images
 
 AUTOCONTRAST, EQUALIZE, POSTERIZE, SOLARIZE, ROTATE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y = range(9)
-OPERATIONS = (
-    "autocontrast",
-    "equalize",
-    "posterize",
-    "solarize",
-    "rotate",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
+TONES, SHIFTS = (
+    ("autocontrast", "equalize", "posterize", "solarize"),
+    ("shear_x", "shear_y", "translate_x", "translate_y"),
 )
+OPERATIONS = (*TONES, "rotate", *SHIFTS)
 NOTHING = -1
 LEAST = 0.1  # levels are drawn from here up to the severity
 LEVELS = 10  # of which each operation has its greatest amount
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """What was drawn for ``len(self)`` views. Every field is a tensor with one row per view."""
+class Mixture(Rows):
+    """What was drawn for AugMix views."""
 
     corner: Tensor
     """Top and left of the crop in the padded image; integers, (n, 2)."""
@@ -51,12 +46,6 @@ class Mixture:
     """Shares of the chains in their mixture, which sum to 1; float, (n, width)."""
     keep: Tensor
     """Share of the image without operations in the result; float, (n,)."""
-
-    def __len__(self) -> int:
-        return len(self.flip)
-
-    def __getitem__(self, rows: slice | Tensor) -> Mixture:
-        return Mixture(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -107,7 +96,7 @@ class AugmixViews:
         ``images`` are (N, 3, H, H), uint8 or float in [0, 1]; view i is made of image ``index[i]``; without an index, of image i, or
         of the only image. The work is done on the CPU: it is small, and other devices lack its integers and doubles.
         """
-        check(images, parameters, index)
+        check_images(images, parameters, index)
         pixels = images.cpu() if images.dtype == torch.uint8 else images.cpu().mul(255).round().to(torch.uint8)
         sources = pixels[index.cpu()] if index is not None else pixels.expand(len(parameters), -1, -1, -1)
         plain = crop(sources, parameters.corner, parameters.flip, self.pad)
@@ -162,12 +151,7 @@ TABLES: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
 def maps(operations: Tensor, amounts: Tensor, size: int) -> Tensor:
     """Return the affine matrices (n, 2, 3) of rotations, shears and translations."""
     matrices = torch.eye(2, 3, dtype=torch.float64).repeat(len(operations), 1, 1)
-    for operation, (row, column) in {
-        SHEAR_X: (0, 1),
-        SHEAR_Y: (1, 0),
-        TRANSLATE_X: (0, 2),
-        TRANSLATE_Y: (1, 2),
-    }.items():
+    for operation, row, column in ((SHEAR_X, 0, 1), (SHEAR_Y, 1, 0), (TRANSLATE_X, 0, 2), (TRANSLATE_Y, 1, 2)):
         matrices[operations == operation, row, column] = amounts[operations == operation]
     turned = operations == ROTATE
     matrices[turned] = pillow.rotation(amounts[turned], size)

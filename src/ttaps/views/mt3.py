@@ -1,4 +1,4 @@
-"""The views of MT3: mild SimCLR views of each image, and a change that all images of a task share."""
+"""The views of MT3: mild SimCLR views of each image, and a change shared by all images of a task."""
 
 from __future__ import annotations
 
@@ -23,5 +23,4 @@ def shift_task(images: Tensor, generator: torch.Generator) -> Tensor:
     if blurred < 0.2:
         blur(images, torch.ones(len(images), device=images.device), 3)
     grain = torch.randn(images.shape, generator=generator).to(images)
-    shifted: Tensor = images + 0.4 * (brightness - 0.5) + 0.02 * noise * grain
-    return shifted.clamp(0, 1)
+    return (images + 0.4 * (brightness - 0.5) + 0.02 * noise * grain).clamp(0, 1)

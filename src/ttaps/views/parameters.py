@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """The parameters of ``len(self)`` views. Every field is a tensor with one row per view."""
+class Rows:
+    """What was drawn for ``len(self)`` views. Every field is a tensor, or itself rows, with one row per view."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))
+
+    def __getitem__(self, rows: slice | Tensor) -> Self:
+        return self._map(lambda field: field[rows])
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same rows on ``device``."""
+        return self._map(lambda field: field.to(device))
+
+    def _map(self, function: Callable[[Any], Any]) -> Self:
+        return type(self)(*(function(getattr(self, field.name)) for field in fields(self)))
+
+
+@dataclass(frozen=True)
+class Parameters(Rows):
+    """The parameters of views: crop, flip, color jitter, grayscale and blur."""
 
     box: Tensor
     """Crop in source pixels: top, left, height, width; integers, (n, 4)."""
@@ -41,21 +60,3 @@ class Parameters:
             grayscale=off,
             sigma=torch.zeros(n),
         )
-
-    @staticmethod
-    def concatenate(parts: Sequence[Parameters]) -> Parameters:
-        """Join views that were drawn separately, for example with one generator per image."""
-        return Parameters(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Parameters)))
-
-    def __len__(self) -> int:
-        return len(self.box)
-
-    def __getitem__(self, rows: slice | Tensor) -> Parameters:
-        return self._map(lambda tensor: tensor[rows])
-
-    def to(self, device: torch.device | str) -> Parameters:
-        """Return the same parameters on ``device``."""
-        return self._map(lambda tensor: tensor.to(device))
-
-    def _map(self, function: Callable[[Tensor], Tensor]) -> Parameters:
-        return Parameters(*(function(getattr(self, f.name)) for f in fields(self)))

@@ -68,9 +68,7 @@ def affine(pixels: Tensor, matrices: Tensor, fill: tuple[int, int, int]) -> Tens
     inside = ((places >= 0) & (places < size)).all(1)
     corner = (places - 0.5).floor()
     part = (places - 0.5 - corner)[:, :, None]
-    (left, top), (right, bottom) = (
-        (corner.long() + step).clamp(0, size - 1).unbind(1) for step in (0, 1)
-    )  # each (n, pixels)
+    (left, top), (right, bottom) = ((corner.long() + step).clamp(0, size - 1).unbind(1) for step in (0, 1))
     flat = pixels.flatten(2).double()
 
     def at(y: Tensor, x: Tensor) -> Tensor:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ttaps.config import check_min, check_probability, check_range
-from ttaps.views.parameters import Parameters
+from ttaps.views.parameters import Parameters, Rows
 from ttaps.views.swav import CropViews
 
 FILTER, COLOR, BEND = range(3)
@@ -24,8 +24,8 @@ FREQUENCIES = 100  # of color curves: half waves over the range of a pixel
 
 
 @dataclass(frozen=True)
-class PrimeParameters:
-    """What was drawn for ``len(self)`` views. Every field is a tensor with one row per view; w and d are width and depth."""
+class PrimeParameters(Rows):
+    """What was drawn for PRIME views; w and d are width and depth."""
 
     crop: Parameters
     """Crop and flip, before anything else."""
@@ -43,12 +43,6 @@ class PrimeParameters:
     """Shares of the chains in their mixture, which sum to 1; (n, w)."""
     mix: Tensor
     """Share of the mixture in the result; (n,)."""
-
-    def __len__(self) -> int:
-        return len(self.mix)
-
-    def __getitem__(self, rows: slice | Tensor) -> PrimeParameters:
-        return PrimeParameters(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -52,15 +52,11 @@ class CropViews:
 
 
 @dataclass(frozen=True)
-class SwavViews:
+class SwavViews(CropViews):
     """The paper's set of transformations T (section III: "random resize crop", "color jitter", "Gaussian blurring")."""
 
     scale: tuple[float, float] = (0.14, 1.0)
     """Range of the crop's share of the image area."""
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    """Range of the crop's width / height."""
-    flip_p: float = 0.5
-    """Probability of mirroring."""
     jitter_strength: float = 1.0
     """Strength of the color jitter: 0.8, 0.8, 0.8 (brightness, contrast, saturation) and 0.2 (hue) times this."""
     jitter_p: float = 0.8
@@ -77,10 +73,10 @@ class SwavViews:
     def __post_init__(self) -> None:
         if self.blur_kernel < 0 or (self.blur_kernel and self.blur_kernel % 2 == 0):
             raise UsageError(f"blur_kernel must be an odd number of pixels, such as 3, or 0, not {self.blur_kernel}.")
-        check_range(self, "scale", most=1)
-        check_range(self, "ratio", "blur_sigma")
+        super().__post_init__()
+        check_range(self, "blur_sigma")
         check_min(self, jitter_strength=0)
-        check_probability(self, "flip_p", "jitter_p", "gray_p", "blur_p")
+        check_probability(self, "jitter_p", "gray_p", "blur_p")
 
     def sample(self, n: int, size: int, generator: torch.Generator) -> Parameters:
         """Draw ``n`` views of square images of ``size`` pixels from a CPU generator."""
@@ -120,7 +116,7 @@ def make_views(
     images: Tensor, parameters: Parameters, size: int | None, index: Tensor | None, blur_kernel: int
 ) -> Tensor:
     """Make the views for the images' device, in blocks that are sorted by what is to be done to them."""
-    check(images, parameters, index)
+    check_images(images, parameters, index)
     size, n, device = size or images.shape[-1], len(parameters), maker(images.device)
     dtype = torch.float32 if images.dtype == torch.uint8 else images.dtype
     views = torch.empty(n, 3, size, size, dtype=dtype, device=device)
@@ -173,7 +169,7 @@ def make_block(
     return views.clamp_(0, 1)
 
 
-def check(images: Tensor, parameters: Sized, index: Tensor | None) -> None:
+def check_images(images: Tensor, parameters: Sized, index: Tensor | None) -> None:
     """Refuse images of a wrong shape, or whose number fits neither the views nor the index."""
     if images.ndim != 4 or images.shape[1] != 3 or images.shape[2] != images.shape[3] or not len(images):
         raise UsageError(f"images have shape {tuple(images.shape)}: give square color images, (N, 3, H, H)")

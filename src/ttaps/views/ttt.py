@@ -1,4 +1,4 @@
-"""The views of TTT: a random crop of the picture in a black frame, mirrored or not, turned by quarters."""
+"""The views of TTT: a random crop of the image in a black frame, mirrored or not, rotated by quarters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ShiftViews:
     """Pad with black, crop to the old size anywhere, and flip: no change of scale or color."""
 
     padding: int = 4
-    """Width of the black frame in pixels: how far a picture can be shifted."""
+    """Width of the black frame in pixels: how far an image can be shifted."""
     flip_p: float = 0.5
     """Probability of mirroring."""
 
@@ -41,6 +41,6 @@ class ShiftViews:
 
 
 def quarter_turns(images: Tensor, turns: Tensor) -> Tensor:
-    """Turn each square image by its own number of quarters, anticlockwise."""
+    """Rotate each square image by its own number of quarters, anticlockwise."""
     all_four = torch.stack([images.rot90(quarters, (2, 3)) for quarters in range(4)])
     return all_four[turns, torch.arange(len(images), device=turns.device)]

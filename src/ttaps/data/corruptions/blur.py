@@ -30,7 +30,7 @@ def defocus_blur(image: Pixels, severity: int) -> Floats:
     return to_uint8_range(blurred)
 
 
-def copy_neighbours(image: Pixels, up: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> Pixels:
+def copy_neighbors(image: Pixels, up: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> Pixels:
     """Give every pixel but the first two rows and columns the value ``up`` and ``left`` of it, 0 or 1 away.
 
     The official loop means to swap pixels but, on views of one array, only copies; it walks from the lower right to the
@@ -48,7 +48,7 @@ def glass_blur(image: Pixels, severity: int, rng: np.random.Generator) -> Floats
     shuffled = (tools.gaussian(image / 255, sigma) * 255).astype(np.uint8)
     for _ in range(rounds):
         up, left = rng.integers(0, 2, size=(2, SIDE - 2, SIDE - 2))
-        shuffled = copy_neighbours(shuffled, up, left)
+        shuffled = copy_neighbors(shuffled, up, left)
     return to_uint8_range(tools.gaussian(shuffled / 255, sigma))
 
 

@@ -23,9 +23,9 @@ def plasma(decay: float, rng: np.random.Generator) -> Floats:
     cloud = np.zeros((SIDE, SIDE))
     step, wibble = SIDE, 100.0
 
-    def mean_of(*neighbours: Floats) -> Floats:
+    def mean_of(*neighbors: Floats) -> Floats:
         # the recipe scales a draw from ±wibble by wibble once more: noise falls with decay squared
-        return sum(neighbours, np.zeros(())) / 4 + wibble * rng.uniform(-wibble, wibble, neighbours[0].shape)
+        return sum(neighbors, np.zeros(())) / 4 + wibble * rng.uniform(-wibble, wibble, neighbors[0].shape)
 
     while step >= 2:
         half = step // 2
