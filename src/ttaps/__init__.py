@@ -1,4 +1,4 @@
-"""Image classifiers that adapt themselves to a single test picture."""
+"""Image classifiers that adapt themselves to a single test image."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from torch import nn
 
-from ttaps.adaptation.augment import Augment
-from ttaps.adaptation.bn import Bn
-from ttaps.adaptation.memo import Memo
-from ttaps.adaptation.method import EPISODIC, Method
-from ttaps.adaptation.mt3 import Mt3
-from ttaps.adaptation.result import Result
-from ttaps.adaptation.source import Source
-from ttaps.adaptation.tent import Tent
-from ttaps.adaptation.ttaps import Ttaps
-from ttaps.adaptation.ttt import Ttt
+from ttaps.adaptation.augment import Augment as Augment
+from ttaps.adaptation.bn import Bn as Bn
+from ttaps.adaptation.memo import Memo as Memo
+from ttaps.adaptation.method import EPISODIC as EPISODIC
+from ttaps.adaptation.method import Method as Method
+from ttaps.adaptation.mt3 import Mt3 as Mt3
+from ttaps.adaptation.result import Result as Result
+from ttaps.adaptation.source import Source as Source
+from ttaps.adaptation.tent import Tent as Tent
+from ttaps.adaptation.ttaps import Ttaps as Ttaps
+from ttaps.adaptation.ttt import Ttt as Ttt
 from ttaps.errors import UsageError
 
 METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Source, Augment, Bn, Tent, Memo, Ttt, Mt3, Ttaps)}
@@ -43,22 +44,3 @@ def ensure_supported(method: Method, network: nn.Module, objective: str = "") ->
         known = ", ".join(supported_methods(network, objective))
         raise UsageError(f"Method '{method.name}' needs {missing}; this model can serve {known}.")
     method.check_settings(network)
-
-
-__all__ = [
-    "EPISODIC",
-    "METHODS",
-    "Augment",
-    "Bn",
-    "Memo",
-    "Method",
-    "Mt3",
-    "Result",
-    "Source",
-    "Tent",
-    "Ttaps",
-    "Ttt",
-    "ensure_supported",
-    "missing_requirement",
-    "supported_methods",
-]

@@ -1,4 +1,4 @@
-"""Models that go by a name: those inside the package and, in a clone of the repository, those beside it."""
+"""Models with a name: those inside the package and, in a clone of the repository, those beside it."""
 
 from __future__ import annotations
 
