@@ -196,8 +196,9 @@ class Store:
         )
         for *item, trace, seconds, file in self.select(query, experiment):
             numbers = np.frombuffer(trace, dtype="<i4").reshape(3, -1)
-            parts = numbers[0], numbers[1].view("<f4"), numbers[2].view("<f4")
-            yield Row(*item, *(tuple(part.tolist()) for part in parts), seconds, file)
+            traces = [numbers[0], *numbers[1:].view("<f4")]
+            values = [*item, *(tuple(part.tolist()) for part in traces), seconds, file]
+            yield Row(*values)
 
     def select(self, query: str, *values: str | int) -> Iterator[Any]:
         """Yield what an SQL query finds."""
