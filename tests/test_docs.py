@@ -1,58 +1,153 @@
-"""The documents: links that lead somewhere, and tables that are filled from stored results."""
+"""The documents: links, commands, code, settings and specs that exist."""
 
 from __future__ import annotations
 
+import ast
+import csv
+import importlib
 import re
-import sys
+import shlex
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tyro
 
-from ttaps.evaluate import Experiment, Row, Store
+import ttaps
+from ttaps.adaptation.result import Result
+from ttaps.adaptation.spec import method_spec, parse_method, parse_methods
+from ttaps.config import setting_names
+from ttaps.training.config import TrainConfig
+from ttaps.training.presets import preset_names
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-sys.path.insert(0, str(ROOT / "tools"))
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(ROOT.glob("models/*/README.md")),
+    *sorted(ROOT.glob("src/ttaps/models/*/README.md")),
+]
+TABLES = sorted((ROOT / "docs" / "results").glob("*.csv"))
+GROUPS = ("model", "optimizer", "schedule", "loss", "augmentation", "ttt", "mt3")
+SEARCHED = {
+    "test-time augmentation": "methods.md",
+    "exponential moving average": "training.md",
+    "early stopping": "methods.md",
+    "confidence threshold": "methods.md",
+    "stratified": "quickstart.md",
+    "warm start": "training.md",
+    "wise-ft": "training.md",
+}
 
-from fill_tables import filled  # noqa: E402
+
+class Parsed(Exception):
+    """The options of a command that was parsed and not run."""
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_to_files_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
-        assert "://" in target or (document.parent / target).exists(), target
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    """Return the fenced blocks of a language; those without one are commands."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", document.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return [text for name, text in found if name == language]
+
+
+def commands(document: Path) -> Iterator[list[str]]:
+    """Yield the arguments of every ttaps command in the shell blocks of a document."""
+    for line in "".join(blocks(document, "")).replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["ttaps"]:
+            yield words[1:]
+        elif words[:1] == ["torchrun"]:
+            yield words[words.index("ttaps") + 1 :]
+
+
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", document.read_text("utf-8")):
+        if "://" not in target:
+            file = document.parent / target if target else document
+            assert file.exists(), target
+            assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_commands_parse(document: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = tyro.cli
+
+    def parse_only(*args: Any, **kwargs: Any) -> None:
+        raise Parsed(parse(*args, **kwargs))
+
+    monkeypatch.setattr(tyro, "cli", parse_only)
+    for command, *arguments in commands(document):
+        with pytest.raises(Parsed) as parsed:
+            importlib.import_module(f"ttaps.cli.{command}").run(arguments)
+        if methods := getattr(parsed.value.args[0], "methods", ""):
+            assert parse_methods(methods)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_python_blocks_use_what_exists(document: Path) -> None:
+    known = {"ttaps": ttaps, "result": Result}
+    for block in blocks(document, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ttaps"):
+                module = importlib.import_module(str(node.module))
+                assert all(hasattr(module, imported.name) for imported in node.names), ast.unparse(node)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
+                kind = known[node.value.id]
+                assert hasattr(kind, node.attr) or node.attr in getattr(kind, "__annotations__", {}), ast.unparse(node)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_presets_and_settings_exist(document: Path) -> None:
+    text = document.read_text("utf-8")
+    for preset in re.findall(r"`((?:paper|reference|cpu|compare)/[\w+-]+)`", text):
+        assert preset in preset_names()
+    settings = setting_names(TrainConfig)
+    for setting in re.findall(rf"`((?:{'|'.join(GROUPS)})\.(?!py`|safetensors`)[a-z_0-9]+)(?: = [^`]*)?`", text):
+        assert setting in settings
+    for block in blocks(document, "toml"):
+        assert tomllib.loads(block)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=name)
+def test_specs_in_tables_are_canonical(table: Path) -> None:
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    for spec in {row[column] for row in rows for column in row if column.endswith("spec") and row[column]}:
+        assert method_spec(parse_method(spec)) == spec
+
+
+def test_the_readme_is_short() -> None:
+    assert 80 <= len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 115
+
+
+@pytest.mark.parametrize("word", SEARCHED)
+def test_words_that_people_search_for_are_found(word: str) -> None:
+    assert word in (ROOT / "docs" / SEARCHED[word]).read_text("utf-8").lower()
+
+
+def test_every_table_is_listed_with_its_command() -> None:
+    text = (ROOT / "docs" / "results" / "README.md").read_text("utf-8")
+    assert {table.name for table in TABLES} == set(re.findall(r"\]\(([\w-]+\.csv)\)", text))
+    parts = set(re.findall(r"^(\w+)\(\)", (ROOT / "tools" / "results.sh").read_text("utf-8"), re.MULTILINE))
+    for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE):
+        assert set(re.findall(r"`(\w+)`", row)) <= parts
 
 
 def test_the_sdist_holds_what_its_tests_read() -> None:
     built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
-    assert {"src", "tests", "tools", "docs", "/README.md"} <= set(built["targets"]["sdist"]["include"])
-
-
-def assert_pairs(results: Path) -> None:
-    """Lines of a table of differences, by their names; parts joined by + are one table."""
-    block = "<!-- table: pairs fog+fog {} -->\n<!-- end -->"
-    lines = filled(block.format("net → net TENT"), results).splitlines()
-    first = [line.split("|")[1].strip() for line in lines[1:-1]]
-    assert (len(first), first[0], first[2]) == (3, "from → to", "net → net TENT")
-    with pytest.raises(SystemExit, match="No line net → MEMO among net → net TENT"):
-        filled(block.format("net → MEMO"), results)
-
-
-def test_tables_are_filled_from_stores_and_again(tmp_path: Path) -> None:
-    with Store(tmp_path / "fog") as store:
-        for method, last, seconds in (("source", 0, 0.1), ("tent", 1, 0.5)):
-            number = store.experiment(Experiment("net", "f00", "cifar10-c", "d1", method, "{}", 0))
-            store.add(
-                number, [Row("fog", 5, image, 1, (0, last), (0.5, 0.5), (0.5, 0.5), seconds) for image in range(3)]
-            )
-    assert_pairs(tmp_path)
-    text = "before\n<!-- table: changes fog -->\nold\n<!-- end -->\nbetween\n<!-- table: report fog cifar10-c -->\n<!-- end -->\n"
-    once = filled(text, tmp_path)
-    lines = once.splitlines()
-    assert lines[4].split(" | ")[1:4] == ["tent", "3", "100.0 (43.9 to 100.0)"]  # Wilson's interval of 3 of 3
-    assert lines[4].endswith("| 3 | 0 | 5 |")
-    assert lines[5].split(" | ")[1:4] == ["source", "3", "0.0 (0.0 to 56.1)"]
-    assert "between\n<!-- table: report fog cifar10-c -->\n| " in once
-    assert "old" not in once
-    assert filled(once, tmp_path) == once
+    assert {"src", "tests", "tools", "docs", "/README.md", "CHANGELOG.md", "CONTRIBUTING.md"} <= set(
+        built["targets"]["sdist"]["include"]
+    )

@@ -1,6 +1,6 @@
 """What the paper's whole grid would take on GPUs: operations and messages by count, times by assumption.
 
-    python tools/grid_estimate.py            prints the tables of docs/scaling.md; a minute on one core, and no data set is needed
+    python tools/grid_estimate.py            prints the estimate of docs/notes/speed.md; a minute on one core, and no data set is needed
 
 Counted: operations of a training step and of adapting to one image, for every model and method of ``presets/reproduce/paper-*.toml``,
 and the messages of a training step. Assumed: the constants below.

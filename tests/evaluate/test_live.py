@@ -15,10 +15,9 @@ from ttaps.evaluate import live, run
 from ttaps.evaluate.frame import load_rows
 from ttaps.evaluate.live import measure_so_far
 from ttaps.evaluate.plan import Coverage, Plan, Shard
-from ttaps.evaluate.run import evaluate
+from ttaps.evaluate.run import Timing, evaluate
 from ttaps.evaluate.statistics import measure
 from ttaps.evaluate.store import Store
-from ttaps.evaluate.timing import Timing
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, terminal: bool, quiet: bool = False) -> io.StringIO:

@@ -125,7 +125,7 @@ def test_torchrun_evaluates_to_the_rows_of_one_process_though_one_was_killed(tmp
 
 
 def test_messages_of_a_step(textures: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What docs/scaling.md counts: K sums for each Sinkhorn iteration of both views, the gradients, the parts, the prototypes used."""
+    """What docs/training.md counts: K sums for each Sinkhorn iteration of both views, the gradients, the parts, the prototypes used."""
     sent: list[int] = []
     monkeypatch.setattr(distributed, "all_reduce", lambda tensor: sent.append(tensor.nbytes))
     monkeypatch.setattr(distributed, "all_gather", lambda everybody, tensor: sent.append(tensor.nbytes))

@@ -33,10 +33,9 @@ from ttaps.evaluate.benchmark import open_benchmark
 from ttaps.evaluate.frame import IDENTITY, read_rows
 from ttaps.evaluate.plan import Plan, Shard
 from ttaps.evaluate.projections import write_projections
-from ttaps.evaluate.run import evaluate
+from ttaps.evaluate.run import Timing, evaluate
 from ttaps.evaluate.statistics import accuracy_table
 from ttaps.evaluate.store import Store
-from ttaps.evaluate.timing import Timing
 from ttaps.progress import log_info
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import starmap
 from math import inf
 from time import perf_counter
 
@@ -60,8 +61,8 @@ class Live:
         if self._progress.console.is_terminal:
             self._progress.below = live_table(lines, self._several)
         else:
-            words = "; ".join(f"{spec} {_words(spec, line)}" for spec, line in lines.items())
-            log_info(f"{self._title}: {self._done:,} of {self._total:,} results; {words}")
+            words = [f"{self._title}: {self._done:,} of {self._total:,} results", *starmap(_words, lines.items())]
+            log_info("; ".join(words))
         self._look_at = began + max(self._every, SHARE * (perf_counter() - began))
 
     def _read_others(self) -> None:
@@ -87,23 +88,18 @@ def live_table(lines: Mapping[str, Line], several: bool) -> Table:
     for name in ("n", "before", "after", "95 %", "change", "95 %"):
         table.add_column(name, justify="right", no_wrap=True)
     for spec, line in lines.items():
-        known = f"{line['n']:,}", f"{line['before']:.1f}", f"{line['after']:.1f}", _share(line)
-        table.add_row(
-            Text(spec, no_wrap=True, overflow="ellipsis"), *known, *([] if spec == "source" else _change(line))
-        )
+        n, *cells = f"{line['n']:,}", f"{line['before']:.1f}", f"{line['after']:.1f}", *_intervals(line)
+        table.add_row(Text(spec, no_wrap=True, overflow="ellipsis"), n, *(cells[:3] if spec == "source" else cells))
     return table
 
 
-def _share(line: Line) -> str:
-    return f"{line['after_low']:.1f}-{line['after_high']:.1f}"
-
-
-def _change(line: Line) -> tuple[str, str]:
-    return signed(line["change"]), f"{signed(line['change_low'])} to {signed(line['change_high'])}"
+def _intervals(line: Line) -> tuple[str, str, str]:
+    share = f"{line['after_low']:.1f}-{line['after_high']:.1f}"
+    return share, signed(line["change"]), f"{signed(line['change_low'])} to {signed(line['change_high'])}"
 
 
 def _words(spec: str, line: Line) -> str:
-    change, interval = _change(line)
+    share, change, interval = _intervals(line)
     if spec == "source":
-        return f"{line['after']:.1f} % (95 %: {_share(line)})"
-    return f"{line['before']:.1f} to {line['after']:.1f} % ({change}, 95 %: {interval})"
+        return f"{spec} {line['after']:.1f} % (95 %: {share})"
+    return f"{spec} {line['before']:.1f} to {line['after']:.1f} % ({change}, 95 %: {interval})"

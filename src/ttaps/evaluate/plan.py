@@ -154,11 +154,8 @@ class Coverage:
         for corruption, severity, image, before, after in outcomes:
             number = self._number.get((corruption, severity))
             if number is not None and self._asked[number, image]:
-                self._stored[number, image], self._before[number, image], self._after[number, image] = (
-                    True,
-                    before,
-                    after,
-                )
+                place = number, image
+                self._stored[place], self._before[place], self._after[place] = True, before, after
 
     def has(self, item: Item) -> bool:
         """Say whether an image's result is stored."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +23,6 @@ from ttaps.evaluate.experiments import describe, model_facts, open_experiment, r
 from ttaps.evaluate.live import Live
 from ttaps.evaluate.plan import EVERYTHING, Coverage, Item, Plan, Shard
 from ttaps.evaluate.store import Row, Store
-from ttaps.evaluate.timing import Timing
 from ttaps.model.checkpoint import Model
 from ttaps.progress import bar
 from ttaps.rng import derive_seed
@@ -73,6 +74,27 @@ def evaluate(
             live.update(len(rows))
         live.finish()
     return [run.number for run in runs]
+
+
+class Timing:
+    """Seconds of a run, added up while it works."""
+
+    def __init__(self) -> None:
+        self._seconds = {"total": 0.0, "adapting": 0.0, "reading": 0.0, "storing": 0.0}
+
+    @contextmanager
+    def measure(self, work: Literal["total", "adapting", "reading", "storing"]) -> Iterator[None]:
+        """Add the time of a block."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[work] += perf_counter() - began
+
+    def parts(self) -> dict[str, float]:
+        """Return the seconds by what they were spent on; bookkeeping is all else."""
+        parts = {name: seconds for name, seconds in self._seconds.items() if name != "total"}
+        return {**parts, "bookkeeping": self._seconds["total"] - sum(parts.values())}
 
 
 def default_group(network: nn.Module) -> int:

@@ -170,7 +170,7 @@ class Store:
     def classes(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the classes that labels and predictions are numbers of, by the model's fingerprint."""
         return {
-            name: tuple(json.loads(found)) for name, found in self.select("SELECT fingerprint, classes FROM models")
+            name: tuple(json.loads(names)) for name, names in self.select("SELECT fingerprint, classes FROM models")
         }
 
     def add(self, experiment: int, rows: Iterable[Row]) -> int:
@@ -183,17 +183,13 @@ class Store:
 
     def outcomes(self, experiment: int) -> Iterator[Outcome]:
         """Yield whether each image was right before adaptation and after the last step: all that a resumed run needs."""
-        return self.select(
-            "SELECT corruption, severity, image, before = label, after = label FROM results WHERE experiment = ?",
-            experiment,
-        )
+        found = "corruption, severity, image, before = label, after = label"
+        return self.select(f"SELECT {found} FROM results WHERE experiment = ?", experiment)
 
     def rows(self, experiment: int) -> Iterator[Row]:
         """Yield an experiment's rows in the order of corruption, severity and image."""
-        query = (
-            "SELECT corruption, severity, image, label, trace, seconds, file FROM results "
-            "WHERE experiment = ? ORDER BY corruption, severity, image"
-        )
+        found = "corruption, severity, image, label, trace, seconds, file"
+        query = f"SELECT {found} FROM results WHERE experiment = ? ORDER BY corruption, severity, image"
         for *item, trace, seconds, file in self.select(query, experiment):
             numbers = np.frombuffer(trace, dtype="<i4").reshape(3, -1)
             traces = [numbers[0], *numbers[1:].view("<f4")]
