@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ttaps.evaluate.frame import load_rows
-
 from ttaps.adaptation.presets import PRESETS
 from ttaps.api import load
 from ttaps.cli.bench import ACCURACY
 from ttaps.errors import TtapsError
+from ttaps.evaluate.frame import load_rows
 from ttaps.evaluate.statistics import compare_table
 from ttaps.files import write_text
 from ttaps.model.registry import folder_of
@@ -26,11 +25,11 @@ def fast_minus_exact(results: Path, fingerprint: str) -> dict[str, Any] | None:
     """Return the paired difference in points on the data set and seed with the most corrupted images that both modes have."""
     rows = load_rows([results])
     rows = rows[(rows["fingerprint"] == fingerprint) & (rows["severity"] > 0)]
-    found = []
+    found: list[dict[str, Any]] = []
     for (data, _, seed), part in rows.groupby(["data", "digest", "seed"]):
         exact, fast = (part[part["spec"] == spec] for spec in ("ttaps", "ttaps:fast"))
-        table = compare_table(exact, fast) if len(exact) and len(fast) else ()
-        if len(table):
+        table = compare_table(exact, fast) if len(exact) and len(fast) else None
+        if table is not None and len(table):
             average = table.iloc[-1]
             numbers = {
                 name: float(average[f"change{end}"])

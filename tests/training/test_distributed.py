@@ -18,7 +18,7 @@ from torch import distributed
 
 from helpers.small_evaluation import results, stored
 from helpers.small_model import write_model
-from helpers.small_parallel import CASES, SHARED, Case, start, twenty_steps
+from helpers.small_parallel import CASES, PATHS, SHARED, Case, start, twenty_steps
 from helpers.small_training import SHORT
 from ttaps.cli import main
 from ttaps.config import to_toml
@@ -106,7 +106,8 @@ def test_torchrun_evaluates_to_the_rows_of_one_process_though_one_was_killed(tmp
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     slowly = str(Path(__file__).parents[1] / "helpers" / "small_parallel.py")
     command = [*torchrun, slowly, "evaluate", *options, str(tmp_path / "two")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+    env = os.environ | {"PYTHONPATH": PATHS}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as job:
         while stored(tmp_path / "two") < 16:
             assert job.poll() is None, job.communicate()
             time.sleep(0.02)
@@ -118,9 +119,9 @@ def test_torchrun_evaluates_to_the_rows_of_one_process_though_one_was_killed(tmp
         in said
     )
     assert stored(tmp_path / "two") < stored(tmp_path / "one")
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=env)
     assert results(tmp_path / "two") == results(tmp_path / "one")
-    assert done.stdout.count("ttaps with copies 2, steps 1\n") == 2  # a table for each seed, from one process
+    assert done.stdout.count("ttaps[steps=1,num_pairs=2]\n") == 2  # a table for each seed, from one process
 
 
 def test_messages_of_a_step(textures: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:

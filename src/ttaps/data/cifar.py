@@ -72,12 +72,12 @@ def _read_file(layout: Layout, path: Path, count: int) -> tuple[NDArray[np.uint8
     """Read one file of ``count`` images, stored as rows of three 32x32 color planes, and their labels."""
     remedy = f"Download it with: ttaps data download {layout.name}{root_option(path.parent.parent)}"
     batch, classes = read_pickle(path, remedy), len(layout.classes)
-    data, labels = batch.get(b"data"), batch.get(layout.label_key)
+    data, labels = batch.get(b"data"), batch.get(layout.label_key, [])
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (count, 3072):
         found = f"{data.dtype} {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
         raise DataError(f"{path}: its images are {found}, expected uint8 ({count}, 3072).\n{remedy}")
-    right = isinstance(labels, list) and all(type(label) is int and 0 <= label < classes for label in labels)
-    if not right or len(labels) != count:
+    right = isinstance(labels, list) and len(labels) == count
+    if not right or not all(type(label) is int and 0 <= label < classes for label in labels):
         raise DataError(f"{path}: expected {count} {layout.label_key.decode()} from 0 to {classes - 1}.\n{remedy}")
     return data.reshape(count, 3, 32, 32), np.array(labels, dtype=np.int64)
 
