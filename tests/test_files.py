@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -128,3 +130,20 @@ def test_what_killed_processes_left_is_swept(old: Path) -> None:
     (old.parent / f".{old.name}.123.part").touch()
     remove_partials(old.parent)
     assert names(old.parent) == [old.name]
+
+
+def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from ttaps.files import file_lock\n"
+        "with file_lock(Path(sys.argv[1]), 'working'): print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / ".lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(TtapsError, match="Another process is working"), file_lock(tmp_path / ".lock", "working"):
+            pytest.fail("both had it")
+        process.kill()
+        process.wait()
+    with file_lock(tmp_path / ".lock", "working"):
+        pass

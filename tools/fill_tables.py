@@ -14,52 +14,46 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from ttaps.evaluate import Store, summarize
-from ttaps.evaluate.settings import settings_name
-from ttaps.evaluate.store import Experiment
-from ttaps.evaluate.summary import Accuracy, Difference, signed
+from ttaps.evaluate.frame import load_rows
+from ttaps.evaluate.statistics import measure, signed
 from ttaps.files import write_text
-from ttaps.report.formats import markdown
-from ttaps.report.outcomes import read_runs
+from ttaps.report.load import load_results
+from ttaps.report.render import markdown
 from ttaps.report.tables import make_tables
 
 BLOCK = re.compile(r"(<!-- table: (\w+) ([\w+]+)(?: ([^\n]+?))? -->\n).*?(<!-- end -->)", re.DOTALL)
 HEADED = re.compile(r"\*\*(.+?)\*\*\n\n((?:\|.*\n)+)")
+HEAD = ["model", "method", "n", "accuracy, %", "change, points", "fixed", "broken", "cost"]
 
 
 def changes(folders: Sequence[Path], _heading: str) -> str:
     """Every experiment before and after adaptation, the best first; what an image costs as a multiple of a plain prediction."""
-    found = []
-    for folder in folders:
-        with Store(folder, write=False) as store:
-            for number, experiment in store.experiments().items():
-                seconds = float(np.median([row.seconds for row in store.rows(number)]))
-                found.append((experiment, summarize(store, number).average, seconds))
-    plain = {experiment.fingerprint: seconds for experiment, _, seconds in found if experiment.method == "source"}
-    found.sort(key=lambda entry: (entry[0].model, -entry[1].after.percent))
-    rows = []
-    for experiment, line, seconds in found:
-        one = plain.get(experiment.fingerprint)
-        change, cost = line.difference, f"{seconds / one:.0f}" if one else ""
-        row = [experiment.model, named(experiment), str(line.n), accuracy(line.after)]
-        moved = [difference(change), str(change.fixed), str(change.broken)]
-        rows.append([*row, *(["", "", ""] if experiment.method == "source" else moved), cost])
-    head = ["model", "method", "n", "accuracy, %", "change, points", "fixed", "broken", "cost"]
-    return table(head, rows, left=2)
+    found: list[dict[str, Any]] = []
+    for (model, fingerprint, spec, _seed), rows in load_rows(folders).groupby(["model", "fingerprint", "spec", "seed"]):
+        found.append({"model": model, "fingerprint": fingerprint, "spec": spec, "seconds": rows["seconds"].median()})
+        found[-1] |= measure(rows)
+    plain = {line["fingerprint"]: line["seconds"] for line in found if line["spec"] == "source"}
+    lines = []
+    for line in sorted(found, key=lambda line: (line["model"], -line["after"])):
+        cost = f"{line['seconds'] / plain[line['fingerprint']]:.0f}" if line["fingerprint"] in plain else ""
+        after = f"{line['after']:.1f} ({line['after_low']:.1f} to {line['after_high']:.1f})"
+        change = f"{signed(line['change'])} ({signed(line['change_low'])} to {signed(line['change_high'])})"
+        moved = [change, str(line["fixed"]), str(line["broken"])] if line["spec"] != "source" else ["", "", ""]
+        lines.append([line["model"], line["spec"], str(line["n"]), after, *moved, cost])
+    rule = ["---"] * 2 + ["--:"] * (len(HEAD) - 2)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (HEAD, rule, *lines))
 
 
 def report(folders: Sequence[Path], heading: str) -> str:
     """One table of ``ttaps report``."""
-    printed = markdown(make_tables(read_runs(folders), "accuracy", published=True))
-    for title, body in HEADED.findall(printed):
+    printed = HEADED.findall(markdown(make_tables(load_results(folders))))
+    for title, body in printed:
         if title.startswith(heading):
             return str(body)
-    raise SystemExit(
-        f"{', '.join(map(str, folders))}: no table '{heading}': {', '.join(title for title, _ in HEADED.findall(printed))}."
-    )
+    titles = ", ".join(title for title, _ in printed)
+    raise SystemExit(f"{', '.join(map(str, folders))}: no table '{heading}' among {titles}.")
 
 
 def pairs(folders: Sequence[Path], wanted: str) -> str:
@@ -70,28 +64,6 @@ def pairs(folders: Sequence[Path], wanted: str) -> str:
     if missing := set(names) - set(found):
         raise SystemExit(f"No line {', '.join(sorted(missing))} among {', '.join(found)}.")
     return "".join([head, rule, *(found[name] for name in names)])
-
-
-def named(experiment: Experiment) -> str:
-    """Name a method with what differs from its usual settings."""
-    words = settings_name(experiment).replace("epsilon", "ε").replace("tau", "τ")
-    return f"{experiment.method} {words}".strip()
-
-
-def accuracy(value: Accuracy) -> str:
-    """Write an accuracy with its 95 % interval."""
-    return f"{value.percent:.1f} ({value.low:.1f} to {value.high:.1f})"
-
-
-def difference(value: Difference) -> str:
-    """Write a paired difference with its 95 % interval."""
-    return f"{signed(value.points)} ({value.interval})"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """Write a Markdown table whose first ``left`` columns are words."""
-    rule = ["---"] * left + ["--:"] * (len(head) - left)
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
 
 
 KINDS = {"changes": changes, "report": report, "pairs": pairs}

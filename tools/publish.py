@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ttaps.evaluate import Store, Summary, summarize
-from ttaps.evaluate.settings import settings_name
+from ttaps.evaluate.frame import load_rows
+from ttaps.evaluate.statistics import measure
 from ttaps.model.checkpoint import load_model, save_model
 
 KEPT = ("train.toml", "metrics.jsonl")
@@ -34,25 +34,20 @@ def publish(run: Path, out: Path, command: str, results: list[Path], hardware: s
 
 def measured(folder: Path, fingerprint: str) -> Iterator[str]:
     """Yield a line of the card for each experiment with this model in a results folder."""
-    with Store(folder, write=False) as store:
-        for number, experiment in store.experiments().items():
-            if experiment.fingerprint == fingerprint:
-                yield f"- {line(summarize(store, number))}"
-
-
-def line(summary: Summary) -> str:
-    experiment, average = summary.experiments[0], summary.average
-    severities = sorted({line.severity for line in summary.lines if line.severity})
-    where = experiment.data + (f", severity {', '.join(map(str, severities))}" if severities else "")
-    images = (
-        f"{len(summary.lines)} x {average.n // len(summary.lines):,} images" if severities else f"{average.n:,} images"
-    )
-    after = f"{average.after.percent:.1f} ({average.after.low:.1f} to {average.after.high:.1f})"
-    if experiment.method == "source":
-        return f"{where}, {images}, before adaptation: {after}"
-    change = average.difference
-    name = ", ".join(filter(None, (experiment.method, settings_name(experiment))))
-    return f"{where}, {images}, {name}: {after}, change {change.points:+.2f} ({change.low:+.2f} to {change.high:+.2f})"
+    rows = load_rows([folder])
+    own = rows[rows["fingerprint"] == fingerprint]
+    for (data, spec, _seed), part in own.groupby(["data", "spec", "seed"], sort=False):
+        conditions = part[["corruption", "severity"]].drop_duplicates()
+        severities = sorted(set(conditions["severity"]) - {0})
+        where = f"{data}, severity {', '.join(map(str, severities))}" if severities else data
+        images = (
+            f"{len(conditions)} x {len(part) // len(conditions):,} images" if severities else f"{len(part):,} images"
+        )
+        line = measure(part)
+        after = f"{line['after']:.1f} ({line['after_low']:.1f} to {line['after_high']:.1f})"
+        change = f", change {line['change']:+.2f} ({line['change_low']:+.2f} to {line['change_high']:+.2f})"
+        plain = spec == "source"
+        yield f"- {where}, {images}, {'before adaptation' if plain else spec}: {after}{'' if plain else change}"
 
 
 def main() -> None:

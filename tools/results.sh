@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every stored evaluation behind docs/results.md and the model cards. Killed at any moment, the same command goes on where it was.
+# Every stored evaluation behind docs/results.md and the model cards. Killed at any moment, the same command resumes.
 # Then: python tools/fill_tables.py results/page docs/results.md README.md
 #   ttaps data download cifar10 && ttaps data build cifar10-c     (the same for cifar100)
 #   bash tools/results.sh [FOLDER] [PART]...
@@ -10,7 +10,7 @@ shift || true
 evaluate() { ttaps evaluate "$@" > /dev/null; }
 
 # Which test-time settings: validation images under the four extra corruptions only, all severities, with what the views alone do. Steps and
-# thresholds between are in the stored traces. (docs/log.md has the rounds by which views, codes and step size were chosen, with models before this one.)
+# thresholds between are in the stored traces.
 choice() {
   local t='ttaps:tuned'
   evaluate cifar10 --data cifar10-val-c --severity all --methods "source,augment:tuned,$t,$t[steps=6],$t[steps=6,confidence_threshold=1.0]" --limit 100 --out "$out/choice"
@@ -25,7 +25,7 @@ settings() {
   for lr in 0.5 2 8; do
     for pair in tau=0.1,epsilon=0.05 tau=0.1,epsilon=0.02 tau=0.25,epsilon=0.1; do methods+=",$t[lr=$lr,$pair]"; done
   done
-  methods+=",$t[views.scale=[0.14,1.0],views.jitter=1.0,views.grayscale=0.2,views.blur_p=0.5]" # the paper's views
+  methods+=",$t[views.scale=[0.14,1.0],views.jitter_strength=1.0,views.gray_p=0.2,views.blur_p=0.5]" # the paper's views
   methods+=",$t[views.scale=[0.3,1.0]],$t[views.blur_p=0.0],$t[views.blur_p=1.0],$t[view_pool=32,num_pairs=16],$t[steps=1],$t[steps=6]"
   methods+=",$t[confidence_threshold=1.0],$t[confidence_threshold=0.8],$t[adapt_params=stage3],$t[adapt_params=norm],$t[lr=0.5,momentum=0.9],$t[codes=hard],$t[codes=sinkhorn]"
   evaluate cifar10 --data cifar10-val-c --methods "$methods" --limit 50 --out "$out/settings"

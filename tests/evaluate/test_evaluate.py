@@ -98,6 +98,17 @@ def test_results_from_before_a_setting_existed_are_continued(whole: Path, tmp_pa
     assert other == [5]  # that setting makes a difference now
 
 
+def test_a_spec_follows_the_presets_of_today(whole: Path, tmp_path: Path) -> None:
+    """Settings are the identity: results whose spec names a preset that has changed since are continued and renamed."""
+    merge([whole], tmp_path)
+    with Store(tmp_path) as store:
+        before = [experiment.spec for experiment in store.experiments().values()]
+        store.rename(3, "ttaps:fast")
+    assert run(tmp_path) == [1, 2, 3, 4]
+    with Store(tmp_path, write=False) as store:
+        assert [experiment.spec for experiment in store.experiments().values()] == before
+
+
 def test_killed_and_resumed_gives_the_same_rows(whole: Path, tmp_path: Path) -> None:
     process = start(tmp_path, "4")
     process.kill()

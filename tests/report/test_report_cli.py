@@ -152,7 +152,7 @@ def test_projections_go_from_evaluate_to_report(
     names = {path.stem for path in Path(figures).iterdir()}
     assert names == {f"projections-sample-model-{load_model(Path(model)).fingerprint}"}
     assert main(["results", "merge", str(tmp_path / "all"), results, results]) == 0
-    assert capsys.readouterr().out.endswith("\nProjections that are new there: 1\n")
+    assert capsys.readouterr().out.endswith("\nNew projections there: 1\n")
     assert [path.read_bytes() for path in stored_files(tmp_path / "all")] == [
         path.read_bytes() for path in stored_files(Path(results))
     ]
@@ -194,13 +194,3 @@ def test_merge_writes_nothing_if_a_folder_is_missing(tmp_path: Path, capsys: pyt
     assert not (tmp_path / "all" / FILE).exists()
     assert main(["results", "merge", str(tmp_path / "all")]) == 2
     assert "Name the folders to merge" in capsys.readouterr().err
-
-
-def test_export_is_tidy(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "tidy.csv"
-    assert main(["results", "export", folder, str(out)]) == 0
-    assert capsys.readouterr().out == f"{out}\n"
-    with out.open() as file:
-        lines = list(csv.DictReader(file))
-    fog = [line["accuracy"] for line in lines if (line["method"], line["corruption"]) == ("ttaps", "fog")]
-    assert fog == ["40.0", "60.0"] * 2

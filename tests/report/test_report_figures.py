@@ -21,8 +21,7 @@ from ttaps.evaluate.benchmark import open_benchmark
 from ttaps.evaluate.plan import Plan
 from ttaps.evaluate.projections import projections_file, stored_files, write_projections
 from ttaps.evaluate.statistics import AVERAGE, STATISTICS
-from ttaps.report.figures.bars import calibration, calibration_error
-from ttaps.report.figures.curves import by_prototypes, step_changes
+from ttaps.report.figures.charts import by_prototypes, calibration, calibration_error, step_changes
 from ttaps.report.figures.draw import ReportFigure, draw_all
 from ttaps.report.figures.flips import find_flips, opener, spread
 from ttaps.report.figures.projections import class_colors, read_projections, to_plane
@@ -57,9 +56,9 @@ def test_steps_begin_at_the_source_and_end_at_the_table(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["wwr", "wrr", "rrr", "rww"], "snow": ["rrr", "www", "wrw", "rrr"]})
     fill(tmp_path, {"fog": ["www"] * 4}, "memo")
     results = load_results([tmp_path])
-    (table,) = make_tables(results)
+    table: Any = make_tables(results)[0]
     (column,) = (column for column in table.columns if column.method == "ttaps")
-    changes = step_changes(column.at(5), results.traces)
+    changes: Any = step_changes(column.at(5), results.traces)
     assert changes["after"].tolist() == [50.0, 62.5, 62.5]
     assert changes.loc[2].tolist() == table.numbers.loc[("ttaps", AVERAGE), STATISTICS].tolist()
     assert changes.loc[0, ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -261,7 +262,8 @@ def test_accuracy_by_severity_is_that_of_the_tables_of_each(tmp_path: Path) -> N
         for seed, traces in enumerate(seeds):
             fill(tmp_path, traces, training_seed=seed, severity=severity)
     results = load_results([tmp_path])
-    whole, *parts = make_tables(results)
+    tables: Any = make_tables(results)
+    whole, *parts = tables
     assert whole.rows == ("severity 2", "severity 4", AVERAGE)
     cells = whole.numbers.loc["ttaps"]
     for row, part in zip(whole.rows, parts, strict=False):

@@ -69,12 +69,8 @@ def make_columns(rows: pd.DataFrame, models: Mapping[str, dict[str, Any]], style
     that a label looks the same in every figure.
     """
     known = _known_models(rows, models)
-    groups = rows.groupby([rows["spec"], rows["protocol"], rows["fingerprint"].map(known["group"])], sort=False)
+    groups = rows.groupby([rows["spec"], rows["fingerprint"].map(known["group"])], sort=False)
     columns = sorted((_column(group, known) for _, group in groups), key=_place)
-    labels, protocols = (pd.Series([getattr(column, name) for column in columns]) for name in ("label", "protocol"))
-    columns = [
-        replace(column, label=label) for column, label in zip(columns, _told_apart(labels, protocols), strict=True)
-    ]
     return [replace(column, style=_style(column, styles)) for column in columns]
 
 
@@ -127,8 +123,10 @@ def _column(rows: pd.DataFrame, known: pd.DataFrame) -> TableColumn:
         rows = rows[pd.MultiIndex.from_frame(rows[RUN]).isin(longest)]
     rows = rows.sort_values(["training_seed", *RUN, "corruption", "severity", "image"])
     label = f"{first['spec']} ({model['name']})" if model["name"] else first["spec"]
-    about = first[["spec", "method", "protocol", "objective", "num_prototypes"]]
-    return TableColumn(*about, training=model["training"], rows=rows, label=label)
+    about: dict[str, Any] = {
+        name: first[name] for name in ("spec", "method", "protocol", "objective", "num_prototypes")
+    }
+    return TableColumn(**about, training=model["training"], rows=rows, label=label)
 
 
 def _style(column: TableColumn, styles: Styles) -> SeriesStyle:

@@ -59,7 +59,7 @@ def column_protocol(column: TableColumn, table: Table) -> str:
         parts.append(f"seeds of views {_listed(rows['seed'])}")
     else:
         parts.append("no adaptation")
-    counts = table.numbers.loc[column.label].drop(index=AVERAGE, errors="ignore")
+    counts = table.of(column).drop(index=AVERAGE, errors="ignore")
     low, high = counts["n_min"].min(), counts["n_max"].max()
     each = " at each severity" if table.severity is None else " under each corruption" if len(table.rows) > 1 else ""
     return "; ".join([*parts, f"n = {low if low == high else f'{low} to {high}'}{each}"])
@@ -73,7 +73,7 @@ def _warnings(table: Table) -> list[str]:
         also = "differences between columns use only the images that both have."
         found.append(f"Not finished: numbers of images differ; {also}")
     what = "severities" if table.severity is None else "corruptions"
-    partial = [column.label for column in table.columns if table.partial(column.label)]
+    partial = [column.label for column in table.columns if table.partial(column)]
     if partial:
         found.append(f"* {', '.join(partial)}: some {what} are missing, and the average is over those that are there.")
     return found

@@ -66,7 +66,7 @@ def main_table(table: Table) -> TextTable:
         lambda cell: f"{cell['value']:.1f}" + ("" if pd.isna(cell["std"]) else f" ± {cell['std']:.2f}"), axis=1
     )
     for column in table.columns:
-        if AVERAGE in table.rows and table.partial(column.label):
+        if AVERAGE in table.rows and table.partial(column):
             texts[column.label, AVERAGE] += "*"
     images = table.numbers.groupby("row").agg({"n_min": "min", "n_max": "max"})
     counts = [f"{low}" if low == high else f"{low}-{high}" for low, high in images.loc[list(table.rows)].to_numpy()]
@@ -106,7 +106,7 @@ def _interval_table(table: Table) -> TextTable:
 def _change_table(table: Table, column: TableColumn) -> TextTable:
     """Return what adaptation changed: before, after, and a paired test of the difference."""
     rows = []
-    for line in table.numbers.loc[column.label].itertuples():
+    for line in table.of(column).itertuples():
         before, after = (
             (f"{getattr(line, end):.1f}", f"{getattr(line, f'{end}_low'):.1f}-{getattr(line, f'{end}_high'):.1f}")
             for end in ("before", "after")
@@ -119,8 +119,10 @@ def _change_table(table: Table, column: TableColumn) -> TextTable:
 
 def _comparison_table(table: Table) -> TextTable:
     """Return the paired difference between every two of our columns, over all rows that both have."""
-    lines = table.comparisons.groupby(["first", "second"], sort=False).tail(1).itertuples()
-    rows = tuple((f"{line.Index[0]} → {line.Index[1]}", f"{line.n:.0f}", *change_text(line)) for line in lines)
+    lines = table.comparisons.groupby(["first", "second"], sort=False).tail(1).reset_index()
+    rows = tuple(
+        (f"{line['first']} → {line['second']}", f"{line.n:.0f}", *change_text(line)) for _, line in lines.iterrows()
+    )
     head = ("from → to", _images(*table.columns), "difference", "95 %", "fixed", "broken", "p")
     over = f"averaged over {'corruptions' if table.severity else 'severities'}, " if AVERAGE in table.rows else ""
     title = f"Differences between columns: {table.metric}, {over}on the images both have, in points"

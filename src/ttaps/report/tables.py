@@ -42,9 +42,13 @@ class Table:
         """The columns that have a before and an after."""
         return [column for column in self.columns if column.adapts]
 
-    def partial(self, label: str) -> bool:
-        """Say whether one of our columns lacks rows, so that its average is over those that are there."""
-        return label in self.numbers.index and len(self.numbers.loc[label]) < len(self.rows)
+    def of(self, column: TableColumn) -> pd.DataFrame:
+        """Return a column's numbers by row."""
+        return self.numbers.loc[[column.label]].droplevel("column")
+
+    def partial(self, column: TableColumn) -> bool:
+        """Say whether a column lacks rows, so that its average is over those that are there."""
+        return len(self.of(column)) < len(self.rows)
 
     @property
     def images(self) -> str:
@@ -86,7 +90,7 @@ def _table(columns: Sequence[TableColumn], severity: int | None, metric: Metric,
     parts = {column.label: column.at(severity) for column in columns}
     parts = {label: part for label, part in parts.items() if len(part)}
     by = "severity" if severity is None else "corruption"
-    pairs = {pair: _named_rows(compare_table(*(parts[one] for one in pair), [by])) for pair in combinations(parts, 2)}
+    pairs = {(a, b): _named_rows(compare_table(parts[a], parts[b], [by])) for a, b in combinations(parts, 2)}
     numbers = pd.concat({label: _numbers(part, by) for label, part in parts.items()}, names=["column", "row"])
     rows = tuple(sorted(numbers.index.unique("row"), key=lambda row: (row == AVERAGE, ORDER.get(row, -1), row)))
     if len(rows) == 2:  # the average of one row is that row

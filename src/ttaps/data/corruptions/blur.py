@@ -19,8 +19,7 @@ def disk(radius: float, smooth: float) -> Floats:
     """Return the 17 x 17 kernel of a lens out of focus: a disk with softened edge, sum 1."""
     line = np.arange(-8, 9)
     inside = (line[:, None] ** 2 + line**2 <= radius**2).astype(np.float32)
-    kernel: Floats = tools.require("cv2").GaussianBlur(inside / inside.sum(), ksize=(3, 3), sigmaX=smooth)
-    return kernel
+    return tools.require("cv2").GaussianBlur(inside / inside.sum(), ksize=(3, 3), sigmaX=smooth)
 
 
 def defocus_blur(image: Pixels, severity: int) -> Floats:

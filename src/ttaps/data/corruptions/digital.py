@@ -55,8 +55,7 @@ def jpeg_compression(image: Pixels, severity: int) -> Floats:
     with tempfile.TemporaryDirectory() as folder, jpeglib.version("9b"):
         path = Path(folder, "image.jpeg")
         jpeglib.from_spatial(image).write_spatial(str(path), qt=quality)
-        pixels: Floats = jpeglib.read_spatial(str(path)).spatial
-    return pixels
+        return jpeglib.read_spatial(str(path)).spatial
 
 
 def shear(image: Floats, reach: float, rng: np.random.Generator) -> Floats:
@@ -67,8 +66,7 @@ def shear(image: Floats, reach: float, rng: np.random.Generator) -> Floats:
     corners = np.array([[far, far], [far, near], [near, near]], dtype=np.float32)
     moved = corners + rng.uniform(-reach, reach, size=corners.shape).astype(np.float32)
     matrix = cv2.getAffineTransform(corners, moved)
-    sheared: Floats = cv2.warpAffine(image, matrix, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT_101)
-    return sheared
+    return cv2.warpAffine(image, matrix, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT_101)
 
 
 def ripple(reach: float, smooth: float, rng: np.random.Generator) -> Floats:

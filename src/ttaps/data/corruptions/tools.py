@@ -35,8 +35,7 @@ def to_uint8_range(light: Floats) -> Floats:
 
 def gaussian(values: Floats, sigma: float) -> Floats:
     """Blur height and width, not channels, repeating the border's pixels outwards."""
-    blurred: Floats = require("skimage.filters").gaussian(values, sigma=sigma, channel_axis=-1)
-    return blurred
+    return require("skimage.filters").gaussian(values, sigma=sigma, channel_axis=-1)
 
 
 def clipped_zoom(values: Floats, factor: float) -> Floats:

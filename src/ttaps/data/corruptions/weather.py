@@ -74,8 +74,7 @@ def luminance(light: Floats) -> Floats:
     red, green, blue = (light[..., channel].astype(np.float64) for channel in range(3))
     gray = (red * np.float32(0.299)).astype(np.float32)
     gray = (green * np.float32(0.587) + gray).astype(np.float32)
-    fused: Floats = (blue * np.float32(0.114) + gray).astype(np.float32)
-    return fused
+    return (blue * np.float32(0.114) + gray).astype(np.float32)
 
 
 def snow(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:

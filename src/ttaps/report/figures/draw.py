@@ -10,12 +10,11 @@ from typing import Any
 
 from ttaps.errors import DataError
 from ttaps.report.columns import TableColumn
-from ttaps.report.figures.bars import bars_figure, reliability_figure
-from ttaps.report.figures.curves import by_prototypes, severity_figure, step_changes, steps_figure
+from ttaps.report.figures import charts
 from ttaps.report.figures.flips import Opener, find_flips, flips_figure, opener
 from ttaps.report.figures.projections import projection_files, projection_map
 from ttaps.report.figures.style import save_figure
-from ttaps.report.load import Results
+from ttaps.report.load import RUN, Results
 from ttaps.report.tables import Table, highest_severity
 
 MANY = 12  # columns that adapt: figures of more cannot be told apart
@@ -79,12 +78,14 @@ def _prefix(table: Table) -> str:
 def _by_severity(table: Table) -> ReportFigure:
     what = "accuracy at each severity, averaged over corruptions (above), and what adaptation changed, paired (below)"
     caption = f"{table.data}: {what}; {BANDS}"
-    return ReportFigure(file_name(table.data, "severities"), caption, severity_figure(table), table)
+    return ReportFigure(file_name(table.data, "severities"), caption, charts.severity_figure(table), table)
 
 
 def _over_steps(table: Table, results: Results) -> Iterator[ReportFigure]:
     """Draw columns that take at least two steps: one step is before and after, which bars show."""
-    changes = {column.label: step_changes(column.at(table.severity), results.traces) for column in table.adapting}
+    changes = {
+        column.label: charts.step_changes(column.at(table.severity), results.traces) for column in table.adapting
+    }
     columns = {column.label: column for column in table.adapting if len(changes[column.label]) > 2}
     if not columns:
         return
@@ -92,13 +93,13 @@ def _over_steps(table: Table, results: Results) -> Iterator[ReportFigure]:
         f"{table.images}: accuracy against gradient steps, averaged over corruptions (above), and its paired change since step 0 "
         f"(below), of the methods that take at least two; {BANDS}"
     )
-    figure = steps_figure({label: (column.style, changes[label]) for label, column in columns.items()})
+    figure = charts.steps_figure({label: (column.style, changes[label]) for label, column in columns.items()})
     yield ReportFigure(file_name(_prefix(table), "steps"), caption, figure, table)
-    for group in by_prototypes(list(columns.values())):
+    for group in charts.by_prototypes(list(columns.values())):
         spec = group[0].spec
         series = {f"K={column.num_prototypes}": (column.style, changes[column.label]) for column in group}
         caption = f"{table.images}: {spec} with different numbers K of prototypes; lines and bands as in the figure of all methods."
-        yield ReportFigure(file_name(_prefix(table), "steps-k", spec), caption, steps_figure(series), table)
+        yield ReportFigure(file_name(_prefix(table), "steps-k", spec), caption, charts.steps_figure(series), table)
 
 
 def _of_column(table: Table, column: TableColumn) -> Iterator[ReportFigure]:
@@ -106,12 +107,12 @@ def _of_column(table: Table, column: TableColumn) -> Iterator[ReportFigure]:
     caption = (
         f"{where}: accuracy under each corruption before and after {label}; on the right the difference in points."
     )
-    yield ReportFigure(file_name(_prefix(table), "bars", label), caption, bars_figure(table, column), table)
+    yield ReportFigure(file_name(_prefix(table), "bars", label), caption, charts.bars_figure(table, column), table)
     caption = (
         f"{where}: calibration before and after {label}; a bar that reaches the dashed line is as often right as the model is "
         "confident. ECE: expected calibration error, 15 bins. Below: the share of images."
     )
-    figure = reliability_figure(column, column.at(table.severity))
+    figure = charts.reliability_figure(column, column.at(table.severity))
     yield ReportFigure(file_name(_prefix(table), "reliability", label), caption, figure, table)
 
 
@@ -119,9 +120,9 @@ def _flips(
     table: Table, column: TableColumn, results: Results, open_data: Opener, notes: list[str]
 ) -> Iterator[ReportFigure]:
     rows = column.at(table.severity)
-    own = rows[rows["fingerprint"] == rows["fingerprint"].iat[0]]
-    size = results.models.get(own["fingerprint"].iat[0], {}).get("model", {}).get("image_size", 32)
-    flips, problem = find_flips(own[own["seed"] == own["seed"].iat[0]], open_data, size)
+    own = rows[(rows[RUN] == rows[RUN].iloc[0]).all(axis=1)]  # of one seed
+    size = results.models.get(str(own["fingerprint"].iat[0]), {}).get("model", {}).get("image_size", 32)
+    flips, problem = find_flips(own, open_data, size)
     if problem:
         notes.append(f"No images of {column.label} on {table.images}: {problem}.")
         return

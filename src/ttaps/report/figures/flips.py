@@ -13,7 +13,7 @@ import pandas as pd
 from ttaps.errors import TtapsError
 from ttaps.evaluate.plan import Item
 from ttaps.report.figures.images import Tile
-from ttaps.report.figures.style import COLUMN, RIGHT, WRONG, new_figure, styled
+from ttaps.report.figures.style import RIGHT, WIDTH, WRONG, new_figure, styled
 
 if TYPE_CHECKING:
     from ttaps.evaluate.benchmark import Benchmark
@@ -49,7 +49,7 @@ def find_flips(rows: pd.DataFrame, open_data: Opener, size: int) -> tuple[list[T
         return [], f"its images cannot be read here ({str(error).splitlines()[0]})"
     if (data.labels[chosen["image"]] != chosen["label"]).any():
         return [], "the model has its classes in another order than the data set"
-    if chosen[["before", "after"]].max(axis=None) >= len(data.classes):
+    if (chosen[["before", "after"]] >= len(data.classes)).any(axis=None):
         return [], "the data set has only some of the model's classes"
     return [_tile(data, row) for row in chosen.itertuples()], ""
 
@@ -83,7 +83,7 @@ def flips_figure(tiles: list[Tile]) -> Any:
     fixed, broken = ([tile for tile in tiles if tile.fixed is good] for good in (True, False))
     blocks = [block for block in (fixed, broken) if block]
     heights = [HEIGHT * -(-len(block) // ACROSS) + 0.2 for block in blocks]
-    figure = new_figure(COLUMN, sum(heights))
+    figure = new_figure(WIDTH, sum(heights))
     for part, block in zip(np.atleast_1d(figure.subfigures(len(blocks), height_ratios=heights)), blocks, strict=True):
         color, words = (RIGHT, "wrong before, right after") if block is fixed else (WRONG, "right before, wrong after")
         part.suptitle(words, x=0.01, ha="left", color=color)

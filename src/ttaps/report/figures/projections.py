@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttaps.errors import DataError
-from ttaps.report.figures.style import CLASS_COLORS, COLUMN, INK, new_figure, styled
+from ttaps.report.figures.style import CLASS_COLORS, INK, WIDTH, new_figure, styled
 
 FOLDER = "projections"  # of a folder of results, as ttaps evaluate --projections writes it
 NAMES = ("z", "labels", "prototypes", "prototype_labels", "classes", "model", "fingerprint", "data")
@@ -87,7 +87,7 @@ def projection_figure(points: Points, arrays: dict[str, NDArray[Any]]) -> Any:
     """Draw images as dots and prototypes as squares; ``points`` holds first those, then these."""
     labels, classes = arrays["labels"], arrays["classes"]
     images, squares = points[: len(labels)], points[len(labels) :]
-    figure = new_figure(COLUMN, 2.6)
+    figure = new_figure(WIDTH, 2.6)
     axes = figure.subplots()
     for label, (name, color) in enumerate(zip(classes, class_colors(len(classes)), strict=True)):
         dots = {"alpha": 0.55, "linewidths": 0, "label": str(name), "rasterized": True}

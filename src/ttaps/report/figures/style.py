@@ -20,7 +20,7 @@ P = ParamSpec("P")
 STYLE = Path(__file__).parents[1] / "ttaps.mplstyle"
 FORMATS = ("png", "pdf", "svg")
 PAGE_DPI = 220  # in a web page: sharp on screens with two pixels for one
-COLUMN = 3.4  # inches, the width of a column of a paper with two
+WIDTH = 3.4  # inches: one column of a paper with two
 
 # Okabe and Ito's palette: distinguishable for color-blind readers, and in gray.
 METHOD_COLORS = {
@@ -114,7 +114,7 @@ def new_figure(width: float, height: float) -> Any:
 def two_panels(labels: Sequence[str], above_label: str, below_label: str, x_label: str) -> tuple[Any, Any, Any]:
     """Return a figure with two plots over the same x, one above the other, and room for a legend on top."""
     lines = sum(legend_label(label).count("\n") + 1 for label in labels)
-    figure = new_figure(COLUMN, 3.0 + 0.12 * lines)
+    figure = new_figure(WIDTH, 3.0 + 0.12 * lines)
     above, below = figure.subplots(2, sharex=True)
     for axes, label in ((above, above_label), (below, below_label)):
         axes.set_ylabel(label)
