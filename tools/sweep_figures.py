@@ -24,7 +24,7 @@ from ttaps.report.figures.style import FAINT, INK, METHOD_COLORS, RIGHT, WRONG, 
 from ttaps.report.load import load_results
 from ttaps.report.tables import Table, highest_severity, make_tables
 
-WIDTH = 6.8  # inches, both columns of a paper: specs are long
+WIDTH = 8.0  # inches: specs are long
 LEAST_SETTINGS, LEAST_COSTS = 4, 3  # fewer are not worth a figure
 MANY = 8  # points: the intervals of more hide each other
 USUAL = 0.9  # of the numbers that are drawn as colors
@@ -76,7 +76,7 @@ def settings_figure(numbers: pd.DataFrame) -> Any:
     places = np.arange(len(last))
     figure = new_figure(WIDTH, 0.15 * len(last) + 0.9)
     change, labels, steps = figure.subplots(1, 3, sharey=True, width_ratios=(3, 2, 2))
-    change.set(ylim=(len(last) - 0.5, -0.5), title="change, points")
+    change.set(ylim=(len(last) - 0.5, -0.5), title="change,\npoints")
     change.set_yticks(places, [spec for spec, _ in last.index], fontsize=6)
     _draw_changes(change, last, places)
     _draw_labels(labels, last, places)
@@ -115,7 +115,7 @@ def _draw_labels(axes: Any, last: pd.DataFrame, places: Any) -> None:
     axes.axvline(0, color=FAINT, linewidth=0.8)
     most = max(*fixed, *broken, 0.1)
     axes.set_xticks([-most, 0, most], [f"{most:.2g}", "0", f"{most:.2g}"])
-    axes.set(title="broken and fixed per 100", xlim=(-1.1 * most, 1.1 * most))
+    axes.set(title="broken, fixed\nper 100 images", xlim=(-1.1 * most, 1.1 * most))
     axes.tick_params(left=False)
     despine(axes, keep=("bottom",))
 
@@ -189,7 +189,7 @@ def _write_specs(axes: Any, ordered: pd.DataFrame, styles: dict[str, Any]) -> No
         axes.annotate("", (line.cost, line.after), (1.03, place), textcoords="axes fraction", arrowprops=link)
         beside = {"transform": axes.transAxes, "clip_on": False}
         axes.plot([1.03], [place], marker=style.marker, markersize=3, color=style.color, **beside)
-        axes.text(1.04, place, str(line.Index), fontsize=6, va="center", **beside)
+        axes.text(1.05, place, str(line.Index), fontsize=6, va="center", **beside)
 
 
 def draw_sweeps(table: Table, traces: pd.DataFrame) -> Iterator[tuple[str, Any]]:

@@ -90,7 +90,7 @@ def flips_figure(tiles: list[Tile]) -> Any:
         grid = part.subplots(-(-len(block) // ACROSS), ACROSS, squeeze=False).ravel()
         for axes, tile in zip(grid, block, strict=False):
             axes.imshow(tile.image.transpose(1, 2, 0))
-            axes.set_title(tile.corruption, fontsize=5, loc="left")
+            axes.set_title(tile.corruption, fontsize=4.6, loc="left")
             text = {"fontsize": 5.6, "transform": axes.transAxes, "va": "top"}
             axes.text(0, -0.04, tile.before, color="#777777", **text)
             axes.text(0, -0.2, f"→ {tile.after}", color=color, **text)

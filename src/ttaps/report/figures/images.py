@@ -133,29 +133,31 @@ def demo_figure(
     ``tiles`` are the images of each corruption; a line without any, such as the average, has the caption in their place.
     """
     columns, rows = max(3, *map(len, tiles.values())), len(numbers)  # as wide as the caption needs
-    figure = new_figure(1.62 * columns + 5.4, 0.92 * rows + 1.15)
+    figure = new_figure(1.8 * columns + 5.6, 0.92 * rows + 1.15)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12)
-    grid = figure.add_gridspec(rows, columns + 1, width_ratios=[*[1.62] * columns, 4.2])
+    grid = figure.add_gridspec(rows, columns + 2, width_ratios=[1.1, *[1.8] * columns, 4.2])
     for row, name in enumerate(numbers.index.get_level_values(0)):
-        own = tiles.get(name, ())
-        cells = [figure.add_subplot(grid[row, column]) for column in range(len(own))]
-        for axes, tile in zip(cells, own, strict=True):
-            _tile(axes, tile)
-        if not own:
-            cells = [figure.add_subplot(grid[row, :columns])]
+        side = {"fontsize": 9, "fontweight": "bold", "ha": "right", "va": "center"}
+        _empty(figure.add_subplot(grid[row, 0])).text(1, 0.5, name.replace("_", "\n"), **side)
+        for column, tile in enumerate(tiles.get(name, ())):
+            _tile(_empty(figure.add_subplot(grid[row, column + 1])), tile)
+        if name not in tiles:
             text = "\n".join(textwrap.fill(line, 27 * columns) for line in caption)
-            cells[0].text(0, 0.5, text, fontsize=7.5, color="#555555", va="center", linespacing=1.5)
-            cells[0].set_axis_off()
-        side = {"fontsize": 9, "fontweight": "bold", "ha": "right", "va": "center", "transform": cells[0].transAxes}
-        cells[0].text(-0.08 if own else -0.01, 0.5, name.replace("_", "\n"), **side)
-    _chart(figure.add_subplot(grid[:, columns]), numbers)
+            beside = {"fontsize": 7.5, "color": "#555555", "va": "center", "linespacing": 1.5}
+            _empty(figure.add_subplot(grid[row, 1:-1])).text(0, 0.5, text, **beside)
+    _chart(figure.add_subplot(grid[:, -1]), numbers)
     save_figure(figure, path)
+
+
+def _empty(axes: Any) -> Any:
+    axes.set_axis_off()
+    return axes
 
 
 def _tile(axes: Any, tile: Tile) -> None:
     """Draw an image and, beside it, its true label, its label before and its label after."""
     axes.imshow(tile.image.transpose(1, 2, 0))
-    axes.set_axis_off()
+    axes.set_anchor("W")
     text = {"transform": axes.transAxes, "fontsize": 7.5, "va": "center"}
     axes.text(1.06, 0.8, tile.truth, fontweight="bold", **text)
     for height, label in ((0.5, tile.before), (0.2, tile.after)):
