@@ -24,7 +24,12 @@ ROOTS = ("src", "tests", "tools")
 """Where no old name may be left. To be added: README.md, docs, models."""
 LATER = "src/ttaps/models"
 """Not looked at: cards of models; to be emptied when they are written anew."""
-TABLE = ("src/ttaps/aliases.py", "tests/test_aliases.py", "tests/cli/test_bad_input.py", "src/ttaps/model/checkpoint.py")
+TABLE = (
+    "src/ttaps/aliases.py",
+    "tests/test_aliases.py",
+    "tests/cli/test_bad_input.py",
+    "src/ttaps/model/checkpoint.py",
+)
 """Files that hold old names on purpose: the table, tests of what is said about them, and what fingerprints are made of."""
 BRITISH = r"(?i)\b\w*(colour|optimis(e|er|ed|es|ing|ation)\b|normalis|utilis|initialis|orthogonalis|recognis|summaris|randomis)\w*"
 

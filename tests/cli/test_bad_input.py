@@ -297,7 +297,10 @@ def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     ("content", "words"),
     [
         ("epoch = 3", "unknown key 'epoch' (did you mean 'epochs'?)"),
-        ("batch = 3\n[optimiser]\nlr = 1", "'batch' is called 'batch_size' now, 'optimiser.lr' is called 'optimizer.lr' now."),
+        (
+            "batch = 3\n[optimiser]\nlr = 1",
+            "'batch' is called 'batch_size' now, 'optimiser.lr' is called 'optimizer.lr' now.",
+        ),
         ("[model]\nprototipes = 3", "did you mean 'num_prototypes'"),
         ('epochs = "many"', "epochs must be float, not 'many'"),
         ("epochs = -1", "epochs"),

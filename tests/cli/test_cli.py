@@ -89,6 +89,7 @@ def test_help_of_a_command_is_on_stdout(command: str, capsys: pytest.CaptureFixt
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr()
     assert f"usage: ttaps {command}" in shown.out
+    assert f"Example: ttaps {command}" in " ".join(shown.out.split())
     assert not shown.err
 
 

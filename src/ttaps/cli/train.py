@@ -19,7 +19,7 @@ from ttaps.training.presets import load_preset
 class Train(DeviceOptions, DataRootOption):
     """Train a model. After a kill at any moment, the same command resumes the run.
 
-    ttaps train --config smoke --out runs/smoke
+    Example: ttaps train --config smoke --out runs/smoke
 
     torchrun --nproc-per-node N -m ttaps train ... shares every batch out over N processes, with the same result as one.
     Every setting can be overridden here; a run folder keeps all of them in train.toml.
