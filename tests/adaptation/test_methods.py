@@ -232,10 +232,10 @@ def test_a_network_says_which_methods_it_can_serve(tiny_network: Network) -> Non
         (
             "preact",
             Bn(),
-            r"Method 'bn' needs BatchNorm layers .*GroupNorm\); this model can serve source, augment, tent, memo\.$",
+            r"Method 'bn' needs BatchNorm layers .*GroupNorm\); this model supports source, augment, tent, memo\.$",
         ),
-        ("two layers", Tent(), r"'tent' needs norm layers .*none\); this model can serve source, augment, memo\.$"),
-        ("batchnorm", Ttaps(), r"'ttaps' needs prototypes; this model can serve source, augment, bn, tent, memo\.$"),
+        ("two layers", Tent(), r"'tent' needs norm layers .*none\); this model supports source, augment, memo\.$"),
+        ("batchnorm", Ttaps(), r"'ttaps' needs prototypes; this model supports source, augment, bn, tent, memo\.$"),
     ],
     ids=named,
 )
