@@ -247,7 +247,7 @@ def test_what_a_model_cannot_serve_is_refused_in_one_line(kind: str, method: Met
 
 def test_objective_of_a_model_counts(tiny_network: Network) -> None:
     model = Model(tiny_network, tuple("abcd"), info={"objective": "baseline"})
-    with pytest.raises(UsageError, match=r"needs training by jt or jt\+ent \(this model's is baseline\)"):
+    with pytest.raises(UsageError, match=r"needs training with objective jt or jt\+ent \(this model's is baseline\)"):
         ttaps.adapt(model, some_images())
     ensure_supported(Ttaps(), tiny_network)  # nothing is known of its training: the user's word is taken
 

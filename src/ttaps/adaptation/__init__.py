@@ -28,7 +28,7 @@ METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Source, Augment
 def missing_requirement(method: Method, network: nn.Module, objective: str = "") -> str | None:
     """Return in words what a method needs and a network lacks, or None. ``objective`` trained the network; empty if unknown."""
     if objective and method.trained_by and objective not in method.trained_by:
-        return f"training by {' or '.join(method.trained_by)} (this model's is {objective})"
+        return f"training with objective {' or '.join(method.trained_by)} (this model's is {objective})"
     return method.missing_requirement(network)
 
 

@@ -30,7 +30,7 @@ class Bn(Source):
         layers = [layer for layer in network.modules() if isinstance(layer, BATCH_NORMS)]
         if any(layer.running_mean is not None for layer in layers):
             return None
-        return f"BatchNorm layers with statistics of training (this network's norm layers: {kinds_of_norm(network)})"
+        return f"BatchNorm layers with training statistics (this network's norm layers: {kinds_of_norm(network)})"
 
     def adapt(
         self, network: nn.Module, images: Tensor, keys: Sequence[int], state: CarriedState | None = None

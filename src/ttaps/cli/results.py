@@ -41,7 +41,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class Export:
-    """Write the accuracy of every experiment and corruption as a tidy CSV or Parquet file, or every image by itself.
+    """Write the accuracy of every experiment and corruption as a tidy CSV or Parquet file, or one line per image.
 
     Example: ttaps results export results/cifar10-sample images.csv --images
     """
