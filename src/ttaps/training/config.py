@@ -164,7 +164,7 @@ class TrainConfig:
     init_prototypes_from_data: bool = False
     """Start the prototypes at the projections of training images when the joint loss begins, instead of at random."""
     wise_ft: float = 0.0
-    """WiSE-FT: share of the weights of ``init_from`` in the mean with the trained ones that is saved; prototypes and heads are the trained."""
+    """WiSE-FT: share of the weights of ``init_from`` in the mean with the trained ones; prototypes and heads are the trained."""
     seed: int = 0
     """Seed of the initial weights, the order of images and the views."""
     ema_decay: float = 0.0
