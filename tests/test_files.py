@@ -87,7 +87,9 @@ def test_no_permission(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Path, "write_bytes", forbidden)
-    with pytest.raises(TtapsError, match=r"Permission denied.\nGet the right to write there, or choose another folder"):
+    with pytest.raises(
+        TtapsError, match=r"Permission denied.\nGet permission to write there, or choose another folder"
+    ):
         write_text(old, "new")
     assert old.read_text() == "old"
 

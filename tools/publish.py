@@ -23,7 +23,9 @@ def publish(run: Path, out: Path, command: str, results: list[Path], hardware: s
     facts = [line for folder in sorted(results) for line in measured(folder, model.fingerprint)]
     card = model.card.replace(AGAIN, f"`{command}` trains this model again.")
     card = card.replace(str(model.info["hardware"]), hardware)
-    card += "\n".join(["", "Measured (accuracy in %, 95 % intervals; docs/results.md has the commands):", *facts, ""])
+    card += "\n".join(
+        ["", "Measured (accuracy in %, 95 % intervals; docs/results/README.md has the commands):", *facts, ""]
+    )
     info = {name: value for name, value in model.info.items() if name not in ("format", "ttaps")}
     out.mkdir(parents=True, exist_ok=True)
     save_model(out, model.network, model.classes, info | {"hardware": hardware}, f"{card}\n{note}\n" if note else card)

@@ -42,7 +42,7 @@ def cannot_write(path: Path, error: OSError) -> TtapsError:
         errno.ENOTDIR: "A part of that path is a file, not a folder: move it away",
         errno.EEXIST: "A part of that path is a file, not a folder: move it away",
     }
-    remedy = remedies.get(error.errno or 0, "Get the right to write there")
+    remedy = remedies.get(error.errno or 0, "Get permission to write there")
     return TtapsError(
         f"Cannot write {path}: {error.strerror or error}.\n{remedy}, or choose another folder; nothing already written was changed."
     )

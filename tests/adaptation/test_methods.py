@@ -232,10 +232,10 @@ def test_a_network_says_which_methods_it_can_serve(tiny_network: Network) -> Non
         (
             "preact",
             Bn(),
-            r"Method 'bn' needs BatchNorm layers .*GroupNorm\); this model can serve source, augment, tent, memo\.$",
+            r"Method 'bn' needs BatchNorm layers .*GroupNorm\); this model supports source, augment, tent, memo\.$",
         ),
-        ("two layers", Tent(), r"'tent' needs norm layers .*none\); this model can serve source, augment, memo\.$"),
-        ("batchnorm", Ttaps(), r"'ttaps' needs prototypes; this model can serve source, augment, bn, tent, memo\.$"),
+        ("two layers", Tent(), r"'tent' needs norm layers .*none\); this model supports source, augment, memo\.$"),
+        ("batchnorm", Ttaps(), r"'ttaps' needs prototypes; this model supports source, augment, bn, tent, memo\.$"),
     ],
     ids=named,
 )
@@ -247,7 +247,7 @@ def test_what_a_model_cannot_serve_is_refused_in_one_line(kind: str, method: Met
 
 def test_objective_of_a_model_counts(tiny_network: Network) -> None:
     model = Model(tiny_network, tuple("abcd"), info={"objective": "baseline"})
-    with pytest.raises(UsageError, match=r"needs training by jt or jt\+ent \(this model's is baseline\)"):
+    with pytest.raises(UsageError, match=r"needs training with objective jt or jt\+ent \(this model's is baseline\)"):
         ttaps.adapt(model, some_images())
     ensure_supported(Ttaps(), tiny_network)  # nothing is known of its training: the user's word is taken
 

@@ -124,7 +124,7 @@ def test_a_damaged_config(refused: Refused, model: Path, content: bytes) -> None
 
 
 def test_no_picture_at_all(refused: Refused, model: Path) -> None:
-    assert refused("adapt", model, code=2) == "Give at least one image."
+    assert refused("adapt", model, code=2) == "Give a model and at least one image, as in: ttaps adapt cifar10 ship.png"
 
 
 def test_a_missing_picture(refused: Refused, model: Path) -> None:
@@ -260,7 +260,7 @@ def test_wrong_options_of_adapt(
         (("--methods", "source,tent[optimiser=sgd]"), "'optimiser' is called 'optimizer' now"),
         (("--set", "ttaps.steps=-3"), "steps must be at least 0, not -3"),
         (("--set", "ttaps.steps=few"), "steps must be int, not 'few'"),
-        (("--set", "tent.lr=1"), "no method 'tent' is evaluated"),
+        (("--set", "tent.lr=1"), "method 'tent' is not in --methods"),
         (("--set", "lr=1"), "METHOD.NAME=VALUE"),
         (("--device", "tpu"), "Device 'tpu' cannot be used here"),
     ],
@@ -429,7 +429,7 @@ def test_missing_rights_are_not_a_matter_of_room(
         raise PermissionError(errno.EACCES, "Permission denied", "closed")
 
     monkeypatch.setattr("ttaps.report.load.load_results", refuse)
-    assert refused("report", tmp_path).startswith("Permission denied: closed.\nGet the right to use it")
+    assert refused("report", tmp_path).startswith("Permission denied: closed.\nGet permission for it")
 
     def not_there(*arguments: object, **options: object) -> None:
         raise FileNotFoundError  # as safetensors answers where a file may not be read

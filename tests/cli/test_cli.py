@@ -117,7 +117,7 @@ def test_adapt_tells_which_pictures_it_left_alone(model: str, picture: str, caps
         (row,) = printed(capsys, *options, "--json")
         assert row["adapted"] is adapted
         assert main(list(options)) == 0
-        assert ("(left as it was)" in capsys.readouterr().out) is not adapted
+        assert ("(not adapted)" in capsys.readouterr().out) is not adapted
 
 
 def test_adapt_json_holds_the_whole_trace(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,4 +66,4 @@ def test_info_lists_what_a_model_can_serve(tmp_path: Path, capsys: pytest.Captur
     assert main(["evaluate", model, "--methods", "bn", "--out", str(tmp_path / "out")]) == 2
     complaint = capsys.readouterr().err
     assert "'bn' needs BatchNorm layers" in complaint
-    assert complaint.strip().endswith("this model can serve source, augment, tent, memo, ttaps.")
+    assert complaint.strip().endswith("this model supports source, augment, tent, memo, ttaps.")

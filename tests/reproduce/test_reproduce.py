@@ -65,7 +65,7 @@ def test_the_small_grid_has_sixteen_filters() -> None:
     ("column", "complaint"),
     [
         ('methods = ["ttasp"]', "Unknown method 'ttasp' .*did you mean 'ttaps'"),
-        ('methods = ["ttt"]', "Method 'ttt' needs training by ttt"),
+        ('methods = ["ttt"]', "Method 'ttt' needs training with objective ttt"),
         ("prototypes = [30, 30]", "two columns train a model called jt\\+ent-K30-seed0"),
         ("train.epohcs = 3", "unknown key 'epohcs' .*did you mean 'epochs'"),
         ("color = 3", "unknown key 'color'"),

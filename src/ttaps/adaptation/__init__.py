@@ -1,7 +1,7 @@
 """Test-time adaptation: one short file per method.
 
 A method is a frozen dataclass of its own settings. ``method.adapt(network, images, keys)`` returns class probabilities before and after
-every step, (N, steps + 1, classes), and leaves the network as it was. docs/methods.md has the equations.
+every step, (N, steps + 1, classes), and does not change the network. docs/methods.md has the equations.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Source, Augment
 
 
 def missing_requirement(method: Method, network: nn.Module, objective: str = "") -> str | None:
-    """Return in words what a method needs and a network, trained by ``objective`` where that is known, lacks; or None."""
+    """Return in words what a method needs and a network lacks, or None. ``objective`` trained the network; empty if unknown."""
     if objective and method.trained_by and objective not in method.trained_by:
-        return f"training by {' or '.join(method.trained_by)} (this model's is {objective})"
+        return f"training with objective {' or '.join(method.trained_by)} (this model's is {objective})"
     return method.missing_requirement(network)
 
 
@@ -42,5 +42,5 @@ def ensure_supported(method: Method, network: nn.Module, objective: str = "") ->
     missing = missing_requirement(method, network, objective)
     if missing:
         known = ", ".join(supported_methods(network, objective))
-        raise UsageError(f"Method '{method.name}' needs {missing}; this model can serve {known}.")
+        raise UsageError(f"Method '{method.name}' needs {missing}; this model supports {known}.")
     method.check_settings(network)

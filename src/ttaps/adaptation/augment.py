@@ -1,4 +1,4 @@
-"""Test-time augmentation: the mean prediction over augmented views, no weight changed. What adapting to the same views has to beat."""
+"""Test-time augmentation: the mean prediction over augmented views, no weight changed. The yardstick for adapting to the same views."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Augment(Method):
     num_views: int = 16
     """Views of the image."""
     confidence_threshold: float = 1.0
-    """Leave an image alone when the model gives its label at least this probability; 1 augments every image."""
+    """Leave an image unchanged when the model gives its label at least this probability; 1 augments every image."""
     views: SwavViews = field(default_factory=SwavViews)
     """How a view is made."""
 

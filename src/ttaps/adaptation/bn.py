@@ -1,4 +1,4 @@
-"""BN (Schneider et al., 2020): the test image's own statistics, mixed into those of training. No gradient, no loss."""
+"""BN (Schneider et al., 2020): the test image's own statistics, mixed with those of training. No gradient, no loss."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Bn(Source):
     adapts = "BatchNorm statistics"
 
     source_weight: float = 16.0
-    """N, how many images the statistics of training count for; 0 uses the image's alone."""
+    """N, the number of images that the training statistics count as; 0 uses the image's alone."""
 
     def missing_requirement(self, network: nn.Module) -> str | None:
-        """Return what a network lacks: BatchNorm layers with statistics of training."""
+        """Return what a network lacks: BatchNorm layers with training statistics."""
         layers = [layer for layer in network.modules() if isinstance(layer, BATCH_NORMS)]
         if any(layer.running_mean is not None for layer in layers):
             return None
-        return f"BatchNorm layers with statistics of training (this network's norm layers: {kinds_of_norm(network)})"
+        return f"BatchNorm layers with training statistics (this network's norm layers: {kinds_of_norm(network)})"
 
     def adapt(
         self, network: nn.Module, images: Tensor, keys: Sequence[int], state: CarriedState | None = None

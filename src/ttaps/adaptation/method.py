@@ -1,6 +1,6 @@
-"""What every method is: a frozen dataclass of its own settings, derived from :class:`Method`.
+"""The base classes of all methods: a method is a frozen dataclass of its settings, derived from :class:`Method`.
 
-To add a method: one file with a class that has a ``name`` and says how to ``adapt_one``, its class in ``METHODS``, one test.
+To add a method: one file with a class that has a ``name`` and implements ``adapt_one``, its class in ``METHODS``, one test.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEAST_VALUES = {
     **dict.fromkeys(("confidence_threshold", "patience", "source_weight"), 0),
     **dict.fromkeys(("batch_size", "num_views", "num_pairs"), 1),
 }
-"""The least value of settings, which mean the same in every method that has them."""
+"""Minimum values of settings; a setting means the same in every method that has it."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Method(ABC):
     paper: ClassVar[str] = ""
     """Who published it, and when."""
     adapts: ClassVar[str] = "nothing"
-    """What an image may change for itself."""
+    """What is adapted to an image."""
     trained_by: ClassVar[tuple[str, ...]] = ()
-    """Training objectives that make a network for it; empty: any network will do."""
+    """Training objectives that it works with; empty: any network."""
 
     def __post_init__(self) -> None:
         names = {field.name for field in fields(self)}
@@ -72,7 +72,7 @@ class Method(ABC):
 
     @property
     def sequential(self) -> bool:
-        """Whether results depend on the order of the images, so that they cannot be shared out or reordered."""
+        """Whether results depend on the order of the images, so that the images cannot be split over processes or reordered."""
         return self.protocol != EPISODIC
 
     def missing_requirement(self, network: nn.Module) -> str | None:
@@ -80,7 +80,7 @@ class Method(ABC):
         return None
 
     def check_settings(self, network: nn.Module) -> None:
-        """Raise UsageError for settings that do not fit a network which has all the method needs."""
+        """Raise UsageError for settings that do not fit a network that has all the method needs."""
         return
 
     def adapt(
@@ -102,11 +102,11 @@ class Method(ABC):
         """Adapt to one image (1, 3, H, W), or ``batch_size`` images together: the trace (1, steps + 1, classes)."""
 
     def can_batch(self, network: nn.Module) -> bool:
-        """Tell whether images can go through :meth:`adapt_batched` on a GPU, which wants large batches."""
+        """Tell whether :meth:`adapt_batched` can be used, for GPUs, which need large batches."""
         return False
 
     def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
-        """Adapt to several images at once, each by itself."""
+        """Adapt to several images at once, each independently."""
         raise NotImplementedError
 
     def draw_views(self, image: Tensor, key: int) -> Tensor | None:

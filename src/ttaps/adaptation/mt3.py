@@ -1,4 +1,4 @@
-"""MT3 (Bartler et al., 2022): the one step on the BYOL loss that the weights were trained to take well; then predict."""
+"""MT3 (Bartler et al., 2022): one step on the BYOL loss, for which the weights were meta-trained; then predict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What turns gradients into updates: plain gradients, momentum, Adam. A rule that lives on from image to image is a leak, or online."""
+"""Update rules: plain gradients, momentum, Adam. A rule kept from image to image makes results depend on the order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ttaps.losses import at_least_float32
 
 Weights = dict[str, Tensor]
 UpdateRule = Callable[[Weights, Weights], Weights]
-"""Takes weights and their gradients by name, and returns what to take off the weights, before the step size."""
+"""Takes weights and their gradients by name, and returns what to subtract from the weights, before the step size."""
 
 
 def sgd(weights: Weights, gradients: Weights) -> Weights:

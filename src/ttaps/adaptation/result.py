@@ -13,7 +13,7 @@ from ttaps.errors import TtapsError, UsageError
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """The answer for one image, or for several (all tensors then have a leading dimension; iterate to get them one at a time)."""
+    """The result for one image, or for several (all tensors then have a leading dimension; iterate to get them one at a time)."""
 
     trace: Tensor
     """Class probabilities before adaptation and after every step, shape ([N,] steps + 1, classes)."""
@@ -32,7 +32,7 @@ class Result:
 
     @property
     def adapted(self) -> bool:
-        """Whether a single image was adapted, and not left alone (by ``confidence_threshold``, or for want of steps)."""
+        """Whether a single image was adapted, not left unchanged (by ``confidence_threshold``, or with no steps)."""
         trace = self._single()
         return bool((trace != trace[0]).any())
 
@@ -40,7 +40,7 @@ class Result:
     def label(self) -> str:
         """Name of the most probable class of a single image."""
         if self._single()[-1].isnan().any():
-            raise TtapsError("There is no prediction: the probabilities are not numbers. Take smaller steps (lr).")
+            raise TtapsError("There is no prediction: the probabilities are NaN. Take smaller steps (lr).")
         return self.classes[int(self.probabilities.argmax())]
 
     @property

@@ -24,7 +24,7 @@ class Source(Method):
         return network(image).softmax(-1)[:, None]
 
     def can_batch(self, network: nn.Module) -> bool:
-        """Tell that any network can predict several images at once."""
+        """Return True: any network can predict several images at once."""
         return True
 
     def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:

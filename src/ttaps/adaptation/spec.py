@@ -36,7 +36,7 @@ def parse_methods(text: str, settings: Sequence[str] = ()) -> list[Method]:
     for assignment in settings:
         method, path, value = parse_setting(assignment)
         if method not in bases:
-            raise UsageError(f"--set {assignment}: no method '{method}' is evaluated{did_you_mean(method, bases)}.")
+            raise UsageError(f"--set {assignment}: method '{method}' is not in --methods{did_you_mean(method, bases)}.")
         for base, own in wanted:
             if base == method:
                 set_nested(own, path, value)
@@ -59,7 +59,7 @@ def split_spec(spec: str) -> tuple[str, dict[str, Any]]:
     base, bracket, rest = spec.strip().partition("[")
     parts = split_list(rest.removesuffix("]"))
     if bracket and not (rest.endswith("]") and all("=" in part for part in parts)):
-        raise UsageError(f"Method {spec}: write METHOD[NAME=VALUE,...], like ttaps[lr=0.3,steps=5].")
+        raise UsageError(f"Method {spec}: write METHOD[NAME=VALUE,...], such as ttaps[lr=0.3,steps=5].")
     settings: dict[str, Any] = {}
     for part in parts:
         set_nested(settings, *parse_setting(f"{base}.{part}")[1:])
@@ -83,7 +83,7 @@ def parse_setting(assignment: str) -> tuple[str, list[str], Any]:
     name, equals, text = assignment.partition("=")
     method, *path = (part.strip().replace("-", "_") for part in name.split("."))
     if not equals or not path or not all(path):
-        raise UsageError(f"--set {assignment}: write METHOD.NAME=VALUE, like ttaps.lr=0.3.")
+        raise UsageError(f"--set {assignment}: write METHOD.NAME=VALUE, such as ttaps.lr=0.3.")
     return method, path, _read(text.strip())
 
 

@@ -28,9 +28,9 @@ class Tent(GradientMethod):
     lr: float = 1e-3
     """Step size."""
     optimizer: Literal["adam", "sgd"] = "adam"
-    """Adam, as the authors on CIFAR-10-C, or plain gradient steps."""
+    """Adam, as the authors use on CIFAR-10-C, or plain gradient steps."""
     batch_size: int = 1
-    """Images adapted together; with more than one, an image's result depends on the others of its batch (the authors use 200)."""
+    """Images adapted together; with more than one, an image's result depends on the others in its batch (the authors use 200)."""
     online: bool = False
     """Keep weights and optimizer from image to image, as the authors do: results depend on the order."""
 
@@ -42,7 +42,7 @@ class Tent(GradientMethod):
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
-        """Adapt to images together; BatchNorm uses their statistics, as the authors' does, before the first step too."""
+        """Adapt to images together; BatchNorm uses their statistics, as in the authors' code, before the first step too."""
         classifier = Functional(network, norm_weights(network))
         before = classifier(image, {}).softmax(-1)
         use_batch_statistics(classifier.copy)

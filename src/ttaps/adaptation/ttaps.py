@@ -63,9 +63,9 @@ class Ttaps(GradientMethod):
     view_pool: int = 0
     """Draw this many views once and pair them anew at every step; 0 draws fresh views for every step, as the paper does."""
     confidence_threshold: float = 1.0
-    """Leave an image alone when the source model gives its label at least this probability; 1 adapts to every image."""
+    """Leave an image unchanged when the source model gives its label at least this probability; 1 adapts to every image."""
     patience: int = 0
-    """Stop when the label has stayed the same, and become more probable, for so many steps; 0 takes every step."""
+    """Stop when the label has stayed the same, and not become less probable, for this many steps; 0 takes every step."""
     keep_momentum: bool = False
     """Keep the momentum, but not the weights, from image to image, as the authors' code does: results depend on the order."""
     views: SwavViews = field(default_factory=SwavViews)
@@ -122,7 +122,7 @@ class Ttaps(GradientMethod):
         return torch.stack(trace + trace[-1:] * (self.steps + 1 - len(trace)), dim=1)
 
     def can_batch(self, network: nn.Module) -> bool:
-        """Tell whether ``vmap`` works: not through other backbones than ours, where it may fail (fused attention)."""
+        """Tell whether ``vmap`` works: with our backbone only, since it may fail with others (fused attention)."""
         return isinstance(as_network(network).backbone, ResNet)
 
     @torch.no_grad()
@@ -138,7 +138,7 @@ class Ttaps(GradientMethod):
 
     @torch.no_grad()
     def adapt_group(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
-        """Adapt to several images at once, each with weights of its own: for devices that want large batches.
+        """Adapt to several images at once, each with its own weights: for devices that need large batches.
 
         The losses of different images share no weights, so the gradient of their sum is each image's own gradient.
         """

@@ -33,7 +33,7 @@ class Ttt(GradientMethod):
     num_views: int = 32
     """Views of the image per step, each rotated at random."""
     confidence_threshold: float = 1.0
-    """Leave an image alone when the rotation head gives "upright" at least this probability; 1 adapts to every image."""
+    """Leave an image unchanged when the rotation head gives "upright" at least this probability; 1 adapts to every image."""
     online: bool = False
     """Keep the weights from image to image: results depend on the order. The authors then take one step."""
     views: ShiftViews = field(default_factory=ShiftViews)
@@ -70,7 +70,7 @@ class Ttt(GradientMethod):
         return torch.stack([before, *map(predict, steps)], dim=1)
 
     def draw(self, image: Tensor, key: int, step: int) -> tuple[Tensor, Tensor]:
-        """Return the rotated views of an image (1, 3, H, W) at a step, and by how many quarters each was rotated."""
+        """Return the rotated views of an image (1, 3, H, W) at a step, and by how many quarter turns each was rotated."""
         draw = generator(key, "ttt", step)
         views = self.views.apply(image, self.views.sample(self.num_views, image.shape[-1], draw))
         turns = torch.randint(4, (self.num_views,), generator=draw).to(image.device)

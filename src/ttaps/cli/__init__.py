@@ -32,7 +32,7 @@ RESUMABLE = ("evaluate", "results", "train", "reproduce", "data")  # what they h
 # Failures of the machine that a user can do something about; any other OSError is a bug and shows its traceback.
 REMEDIES = {
     "Make room, or choose another place": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-    "Get the right to use it, or choose another place": (errno.EACCES, errno.EPERM, errno.EROFS),
+    "Get permission for it, or choose another place": (errno.EACCES, errno.EPERM, errno.EROFS),
     "Choose another place": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
 }
 NO_MEMORY = ("out of memory", "can't allocate memory")  # what torch says on a GPU, and on a CPU

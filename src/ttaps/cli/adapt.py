@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> None:
     """Adapt to every image, print the labels, and draw a figure if asked."""
     options = _parse(arguments)
     if not options.images:
-        raise UsageError("Give at least one image.")
+        raise UsageError("Give a model and at least one image, as in: ttaps adapt cifar10 ship.png")
     if options.figure:
         check_figure(options.figure)
         make_room(options.figure)
@@ -131,4 +131,4 @@ def _print(paths: Sequence[Path], results: list[Result], as_json: bool) -> None:
         if row["label"] is not None:
             after = f"{row['label']} {row['probability']:.1%}"
         before = f"before: {row['label_before']} {row['probability_before']:.1%}"
-        print(f"{row['image']}: {after} ({before if row['adapted'] else 'left as it was'})")
+        print(f"{row['image']}: {after} ({before if row['adapted'] else 'not adapted'})")

@@ -31,7 +31,7 @@ class Bench(ThreadsOption, JsonOption):
     model: str = "cifar10"
     """A model by name or a run folder."""
     rounds: int = 5
-    """How often each thing is timed."""
+    """How many times each is timed."""
 
 
 def run(arguments: list[str]) -> None:

@@ -13,7 +13,7 @@ from ttaps.errors import UsageError
 
 @dataclass(frozen=True)
 class Download(DataRootOption):
-    """Download CIFAR-10 or CIFAR-100 in the official layout. Interrupted, the same command resumes it.
+    """Download CIFAR-10 or CIFAR-100 in the official layout. If interrupted, the same command resumes it.
 
     Example: ttaps data download cifar10
     """
@@ -31,7 +31,7 @@ class Download(DataRootOption):
 
 @dataclass(frozen=True)
 class Build(DataRootOption):
-    """Build CIFAR-10-C or CIFAR-100-C from the clean test images. Interrupted, the same command resumes it.
+    """Build CIFAR-10-C or CIFAR-100-C from the clean test images. If interrupted, the same command resumes it.
 
     Example: ttaps data build cifar10-c --corruptions fog,frost
     """
@@ -58,9 +58,9 @@ class Build(DataRootOption):
 
 @dataclass(frozen=True)
 class Verify(DataRootOption, JsonOption):
-    """Report for each data set whether it is present, complete and right by its checksums, and what to do if not.
+    """Report for each data set whether it is present, complete and correct by its checksums, and what to do if not.
 
-    Exit code 1 if a named data set is not right; without names, if something is damaged or nothing is right.
+    Exit code 1 if a named data set is not correct; without names, if something is damaged or nothing is correct.
 
     Example: ttaps data verify cifar10 cifar10-c
     """

@@ -67,7 +67,7 @@ def run(arguments: list[str]) -> None:
         print_json({**facts, "figure": str(options.out), **accuracy_records(found)})
         return
     print(f"Model {model.name} ({model.fingerprint}): {introduction(model)}")
-    print(f"Method {METHOD}, on real CIFAR-10 test images at severity 5, each by itself.\n")
+    print(f"Method {METHOD}, on real CIFAR-10 test images at severity 5, one at a time.\n")
     print(accuracy_text(found))
     print(f"\n{verdict(found)} It took {seconds:.0f} s. Images with their labels: {options.out}")
 
@@ -103,7 +103,7 @@ def draw(path: Path, model: Model, data: Benchmark, rows: pd.DataFrame, found: p
 
 
 def tile(data: Benchmark, row: pd.Series) -> Tile:
-    """Return an image with its labels; one that has none any more (not a number) says so."""
+    """Return an image with its labels; one without a prediction (NaN) says so."""
     before, after = (data.classes[label] if label >= 0 else "none" for label in (row["before"], row["after"]))
     pixels = data.pixels(Item(row["corruption"], row["severity"], row["image"]))
     return Tile(pixels, data.classes[row["label"]], before, after)

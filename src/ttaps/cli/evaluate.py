@@ -41,11 +41,11 @@ from ttaps.progress import log_info
 
 @dataclass(frozen=True)
 class Evaluate(DeviceOptions, DataRootOption, JsonOption):
-    """Measure accuracy before and after adaptation. Killed at any moment, the same command resumes.
+    """Measure accuracy before and after adaptation. It can be killed at any time; the same command resumes.
 
     Example: ttaps evaluate cifar10 --methods "source,ttaps:tuned[lr=1]" --limit 20
 
-    torchrun --nproc-per-node N -m ttaps evaluate ... shares the images among N processes, with the same rows as one.
+    torchrun --nproc-per-node N -m ttaps evaluate ... splits the images over N processes, with the same rows as one.
     """
 
     model: ModelName
@@ -69,7 +69,7 @@ class Evaluate(DeviceOptions, DataRootOption, JsonOption):
     shard: str | None = None
     """Only part i/n of the work, like 1/4; all parts may write to the same folder."""
     projections: int = 0
-    """Store also the projections of so many images, of which ttaps report draws a map; 0 for none."""
+    """Also store the projections of this many images, for the map that ttaps report draws; 0 for none."""
 
 
 def run(arguments: list[str]) -> None:
@@ -183,7 +183,7 @@ def numbers(text: str, option: str) -> list[int]:
     except ValueError:
         raise UsageError(f"{option} must be comma-separated whole numbers, not '{text}'.") from None
     if not found:
-        raise UsageError(f"{option} names no number.")
+        raise UsageError(f"{option} needs at least one number.")
     if max(map(abs, found)) >= 2**63:
-        raise UsageError(f"{option}: numbers must have less than 64 bits, not {max(found, key=abs)}.")
+        raise UsageError(f"{option}: numbers must fit into 64 bits, not {max(found, key=abs)}.")
     return list(dict.fromkeys(found))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Info(JsonOption):
-    """Describe a model: its card, its numbers and the methods it supports. Without a model, list those that have a name.
+    """Describe a model: its card, its numbers and the methods it supports. Without a model, list the names of all models.
 
     Example: ttaps info cifar10
     """

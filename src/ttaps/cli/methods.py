@@ -29,7 +29,7 @@ class Methods(JsonOption):
     model: str = "cifar10"
     """A model by name or a run folder: the shape of the networks."""
     rounds: int = 2
-    """How often each method is timed."""
+    """How many times each method is timed."""
 
 
 def run(arguments: list[str]) -> None:

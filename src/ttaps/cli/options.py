@@ -50,7 +50,7 @@ class ThreadsOption:
     """A command that computes."""
 
     threads: int | None = None
-    """Threads torch may use on a CPU; as many as torch thinks fit if not given."""
+    """CPU threads; torch's own choice if not given."""
 
 
 @dataclass(frozen=True, kw_only=True)

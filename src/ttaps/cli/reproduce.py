@@ -26,11 +26,11 @@ UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 
 @dataclass(frozen=True)
 class Reproduce(DeviceOptions, DataRootOption):
-    """Train what is missing, evaluate what is missing, and report. Killed at any moment, the same command resumes.
+    """Train and evaluate what is missing, and report. It can be killed at any time; the same command resumes.
 
     Example: ttaps reproduce small --dry-run
 
-    torchrun --nproc-per-node N -m ttaps reproduce ... shares all of it among N processes.
+    torchrun --nproc-per-node N -m ttaps reproduce ... splits the work over N processes.
     """
 
     preset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET")]

@@ -14,15 +14,15 @@ from ttaps.errors import UsageError
 
 @dataclass(frozen=True)
 class Merge:
-    """Join the results of several folders, from shards or other machines. Done twice, it changes nothing.
+    """Join the results of several folders, from shards or other machines. Merging twice changes nothing.
 
     Example: ttaps results merge results/all results/machine-1 results/machine-2
     """
 
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
-    """Folder that gets all results; made if it is not there."""
+    """Folder that gets all results; created if missing."""
     folders: Folders
-    """Folders of results; they stay as they are."""
+    """Folders of results; they are not changed."""
 
     def run(self) -> None:
         """Merge and say how many rows were new."""
@@ -41,7 +41,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class Export:
-    """Write the accuracy of every experiment and corruption as a tidy CSV or Parquet file, or every image by itself.
+    """Write the accuracy of every experiment and corruption as a tidy CSV or Parquet file, or one line per image.
 
     Example: ttaps results export results/cifar10-sample images.csv --images
     """

@@ -17,11 +17,11 @@ from ttaps.training.presets import load_preset
 
 @dataclass(frozen=True)
 class Train(DeviceOptions, DataRootOption):
-    """Train a model. After a kill at any moment, the same command resumes the run.
+    """Train a model. It can be killed at any time; the same command resumes the run.
 
     Example: ttaps train --config smoke --out runs/smoke
 
-    torchrun --nproc-per-node N -m ttaps train ... shares every batch out over N processes, with the same result as one.
+    torchrun --nproc-per-node N -m ttaps train ... splits every batch over N processes, with the same result as one.
     Every setting can be overridden here; a run folder keeps all of them in train.toml.
     """
 
@@ -32,7 +32,7 @@ class Train(DeviceOptions, DataRootOption):
     resume: bool = False
     """Resume the run in --out with its own settings; no --config needed, and one with other settings is refused."""
     fork_from: Path | None = None
-    """Start from the state of the run in this folder, if both take the same steps up to there; else refused."""
+    """Start from the state of the run in this folder; refused unless both take the same steps up to there."""
     settings: Annotated[TrainConfig, NO_PREFIX] = field(default_factory=TrainConfig)
 
 

@@ -45,7 +45,7 @@ class ModelConfig:
     zero_init_residual: bool = False
     """Start every residual branch at zero (its last norm's scale), which helps short trainings to start."""
     smooth_stem: bool = False
-    """Start every filter of the stem as a blur, so that a short training does not learn to listen to pixel noise."""
+    """Start every filter of the stem as a blur, so that a short training does not learn to respond to pixel noise."""
     classifier_scale: float = 1.0
     """Factor on the classifier's initial weights; z has unit norm, so 1 gives tiny logits at first."""
     heads: tuple[Literal["rotation", "predictor"], ...] = ()

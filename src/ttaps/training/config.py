@@ -23,10 +23,9 @@ class OptimizerConfig:
     lr: float = 0.5
     """Base learning rate (of everything SGD updates); 0.1 for the paper's baseline."""
     muon_lr: float = 0.05
-    """Base learning rate of the convolutions under ``muon``: with ``muon_fixed_norm``, the size of a step as a share of the weights'."""
+    """Base learning rate of the convolutions under ``muon``; with ``muon_fixed_norm``, step size relative to the norm of the weights."""
     muon_fixed_norm: bool = False
-    """Keep the norm of every weight tensor that ``muon`` updates, without an L2 penalty: the normalization after a convolution makes its
-    scale irrelevant. An L2 penalty inside an orthogonalized update let 3 of 12 blocks die, those with small gradients."""
+    """Keep the norm of every weight tensor that ``muon`` updates, without an L2 penalty, which let blocks with small gradients die."""
     muon_exclude: tuple[str, ...] = ()
     """Parts (``stem``, ``stage1``, ...) whose convolutions ``muon`` leaves to SGD: orthogonal updates let the stem pass noise on."""
     momentum: float = 0.9
@@ -38,8 +37,7 @@ class OptimizerConfig:
     decay_vectors: bool = True
     """Apply the L2 penalty to biases, and to scale and shift of normalization layers, too."""
     kernel_smoothing: float = 0.0
-    """Share of the roughness of 3x3 kernels that a step at the full learning rate removes, in the ``kernel_smoothing_layers``: smooth
-    kernels respond less to pixel noise."""
+    """Share of the roughness of 3x3 kernels that a step at the full learning rate removes, against pixel noise."""
     kernel_smoothing_layers: tuple[str, ...] = ("stem",)
     """Parts (``stem``, ``stage1``, ...) whose kernels are smoothed."""
     clip_grad_per_param: float = 0.0
@@ -53,12 +51,11 @@ class ScheduleConfig:
     warmup_epochs: float = 10
     """Epochs of linear warm-up."""
     lr_schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
-    """The decay: to zero by a cosine or a line, by steps (a tenth after 1/2 and again after 5/6 of it, as TTT), or none (MT3)."""
+    """The decay: to zero by a cosine or a line, by steps (a tenth after 1/2 and again after 5/6 of it, as in TTT), or none (MT3)."""
     lr_hold_epochs: float = 0.0
     """Epoch at which the decay begins, or after the warm-up if that is later."""
     lr_decay_epochs: float = 0.0
-    """Warmup-stable-decay, counted from the end: keep the full rate and decay over the last so many epochs. 0 leaves it to
-    ``lr_hold_epochs``."""
+    """Warmup-stable-decay: keep the full rate and decay over this many last epochs; 0 leaves it to ``lr_hold_epochs``."""
     joint_start_epoch: float = 0.0
     """Epoch at which the loss of ``jt``, ``jt+ent``, ``ttt`` or ``mt3`` begins; the cross-entropy alone, on one view, before it."""
     joint_ramp_epochs: float = 0.0
@@ -115,13 +112,11 @@ class AugmentationConfig:
     that crop colored and blurred as SwAV's views are; or ``views``, the two SwAV views (the paper's Fig. 1). ``ttt`` has its authors'
     shifted and mirrored images for ``crop``, and rotates the images that the cross-entropy has."""
     ce_only_view: View = "crop"
-    """Input of the cross-entropy where it is the only loss (``baseline``, and before the joint loss begins); ``views`` is one SwAV
-    view."""
+    """Input of the cross-entropy where it is the only loss (``baseline``, before the joint loss); ``views`` is one SwAV view."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
     """Range of the area of the crop for the cross-entropy, as a share of the image."""
     prime_share: float = 0.0
-    """Share of the batch whose crop for the cross-entropy is a PRIME view (Modas et al., 2022) instead; ``baseline``, ``jt`` and
-    ``jt+ent`` only."""
+    """Share of the batch whose crop for the cross-entropy is a PRIME view instead; ``baseline``, ``jt`` and ``jt+ent`` only."""
     prime_swav_share: float = 0.0
     """Share of the batch whose second SwAV view is a PRIME view instead."""
 
@@ -165,13 +160,11 @@ class TrainConfig:
     batch_size: int = 256
     """Images per step, over all processes."""
     init_from: str = ""
-    """Warm start: a model, by name or folder, whose weights the run starts from; random weights if empty. A classifier, prototypes or
-    heads that do not fit start at random."""
+    """Warm start from the weights of a model, by name or folder; parts that do not fit start at random, as does everything if empty."""
     init_prototypes_from_data: bool = False
     """Start the prototypes at the projections of training images when the joint loss begins, instead of at random."""
     wise_ft: float = 0.0
-    """Share of the weights of ``init_from`` in the result, which interpolates between them and what was learnt (WiSE-FT, Wortsman et
-    al., 2022). Prototypes and heads are those learnt."""
+    """WiSE-FT: share of the weights of ``init_from`` in the mean with the trained ones; prototypes and heads are the trained."""
     seed: int = 0
     """Seed of the initial weights, the order of images and the views."""
     ema_decay: float = 0.0

@@ -93,7 +93,7 @@ class Trainer:
         return Batch(self.images[own], self.labels[own], *common)
 
     def begin_joint(self, size: int, start: Model | None = None) -> None:
-        """Initialize what the cross-entropy alone has not trained from what the network has learnt, unless ``start`` had trained it."""
+        """Initialize what the cross-entropy alone has not trained from what the network has learned, unless ``start`` had trained it."""
         if self.config.init_prototypes_from_data and not has_trained(start, self.network, "prototypes"):
             self.init_prototypes(size)
         if self.config.objective == "ttt" and not has_trained(start, self.network, "rotation"):
