@@ -279,6 +279,20 @@ def test_npz_that_is_no_archive_is_refused(tmp_path: Path) -> None:
         read_npz(tmp_path / "absent.npz")
 
 
+def test_an_archive_in_the_place_of_an_array_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.arange(4))
+    with (tmp_path / "images.npy").open("wb") as file:
+        np.savez(file, images=np.zeros((4, 8, 8, 3), np.uint8))
+    with pytest.raises(DataError, match=r"images\.npy is not a complete \.npy file \(it is an archive\)"):
+        load_set(str(tmp_path))
+
+
+def test_class_names_may_be_bytes(tmp_path: Path) -> None:
+    images = np.zeros((2, 8, 8, 3), np.uint8)
+    np.savez(tmp_path / "set.npz", images=images, labels=np.arange(2), classes=np.array([b"cat", b"dog"]))
+    assert read_npz(tmp_path / "set.npz").classes == ("cat", "dog")
+
+
 @pytest.mark.parametrize("kind", ["png", "webp"])
 def test_damaged_exif_costs_no_picture(tmp_path: Path, kind: str) -> None:
     path = save(tmp_path / f"odd.{kind}", PIXELS, exif=b"Exif\0\0XXXXXXXXXXXXXX")

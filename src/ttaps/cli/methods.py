@@ -22,7 +22,16 @@ from ttaps.rng import derive_seed
 
 SOURCES = 8  # images of the prediction that all is compared with, which is short
 # By --measure --rounds 3 on an AVX2 core, ResNet-26 with 32 filters, good to some 20 %.
-COSTS = {"source": 1.0, "augment": 11.0, "bn": 5.6, "tent": 8.0, "memo": 57.0, "mt3": 92.0, "ttt": 395.0, "ttaps": 458.0}
+COSTS = {
+    "source": 1.0,
+    "augment": 11.0,
+    "bn": 5.6,
+    "tent": 8.0,
+    "memo": 57.0,
+    "mt3": 92.0,
+    "ttt": 395.0,
+    "ttaps": 458.0,
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,9 @@ def run(arguments: list[str]) -> None:
     print(table(head, cells, left=4))
     named = [f"{name}:{preset}" for name in METHODS for preset in PRESETS.get(name, {})]
     print(f"\npresets: {', '.join(named)}")
-    where = "measured on this machine" if options.measure else "with the cifar10 model on a CPU; --measure: on this machine"
+    where = (
+        "measured on this machine" if options.measure else "with the cifar10 model on a CPU; --measure: on this machine"
+    )
     print(f"\ncost: time per image as a multiple of one prediction by the same network, {where}")
 
 

@@ -47,7 +47,10 @@ def read_npy_folder(path: Path) -> ImageSet:
 
 def _map(path: Path) -> NDArray[Any]:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is an archive")
+        return array
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path} is not a complete .npy file ({error}).\nWrite it with numpy.save.") from error
 
@@ -68,4 +71,4 @@ def _image_set(path: Path, names: list[str], read: Callable[[str], NDArray[Any]]
     classes = read("classes") if "classes" in names else np.arange(int(labels.max()) + 1)
     if shape[1] != 3:
         images = images.transpose(0, 3, 1, 2)
-    return ImageSet(str(path), images, labels.astype(np.int64), tuple(str(name) for name in classes.ravel()))
+    return ImageSet(str(path), images, labels.astype(np.int64), tuple(classes.astype(str).ravel().tolist()))
