@@ -189,7 +189,7 @@ def test_arrays_of_a_folder_are_mapped(order: Literal["C", "F"], tmp_path: Path)
     np.testing.assert_array_equal(found.images, images.transpose(0, 3, 1, 2))
     assert found.classes == ("0",)
     (tmp_path / "images.npy").write_bytes((tmp_path / "images.npy").read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"images\.npy is not a complete \.npy file"):
+    with pytest.raises(DataError, match=r"images\.npy is damaged or truncated"):
         load_set(str(tmp_path))
     (tmp_path / "labels.npy").unlink()
     with pytest.raises(DataError, match="has no array 'labels', only: images"):
@@ -283,7 +283,7 @@ def test_an_archive_in_the_place_of_an_array_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", np.arange(4))
     with (tmp_path / "images.npy").open("wb") as file:
         np.savez(file, images=np.zeros((4, 8, 8, 3), np.uint8))
-    with pytest.raises(DataError, match=r"images\.npy is not a complete \.npy file \(it is an archive\)"):
+    with pytest.raises(DataError, match=r"images\.npy is damaged or truncated \(it is an archive\)"):
         load_set(str(tmp_path))
 
 

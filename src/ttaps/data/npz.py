@@ -42,17 +42,20 @@ def is_npy_folder(path: Path) -> bool:
 def read_npy_folder(path: Path) -> ImageSet:
     """Map ``images.npy`` of a folder and read its ``labels.npy`` and ``classes.npy``: memory does not grow with the images."""
     names = sorted(file.stem for file in path.glob("*.npy"))
-    return _image_set(path, names, lambda name: _map(path / f"{name}.npy"))
+    return _image_set(path, names, lambda name: map_npy(path / f"{name}.npy", "Write it with numpy.save."))
 
 
-def _map(path: Path) -> NDArray[Any]:
+def map_npy(path: Path, remedy: str) -> NDArray[Any]:
+    """Memory-map a ``.npy`` file; pickles in it are refused."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray):
             raise ValueError("it is an archive")
-        return array
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing.\n{remedy}") from error
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a complete .npy file ({error}).\nWrite it with numpy.save.") from error
+        raise DataError(f"{path} is damaged or truncated ({error}).\n{remedy}") from error
+    return array
 
 
 def _image_set(path: Path, names: list[str], read: Callable[[str], NDArray[Any]]) -> ImageSet:
