@@ -128,6 +128,18 @@ def test_a_file_system_without_locks_is_used_without(
     assert "no locks" in capsys.readouterr().err
 
 
+def test_an_old_filelock_on_such_a_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unsupported(lock: object) -> NoReturn:
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", unsupported)
+    with file_lock(tmp_path / ".lock", "training here"):
+        pass
+    assert "no locks" in capsys.readouterr().err
+
+
 def test_what_killed_processes_left_is_swept(old: Path) -> None:
     (old.parent / f".{old.name}.123.part").touch()
     remove_partials(old.parent)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from ttaps.data.cifar import read_cifar
 from ttaps.data.corruptions import corrupt_set
-from ttaps.data.sample import SAMPLE_CORRUPTIONS, SEVERITY, to_sheet
+from ttaps.data.sample import SAMPLE_CORRUPTIONS, SEVERITY
 
 FOLDER = Path(__file__).parent.parent / "src" / "ttaps" / "data" / "sample"
 
@@ -24,6 +24,11 @@ FOLDER = Path(__file__).parent.parent / "src" / "ttaps" / "data" / "sample"
 def first_of_each_class(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Return the places of the first ``count`` images of every class, classes taking turns."""
     return np.stack([np.flatnonzero(labels == label)[:count] for label in range(10)], axis=1).ravel()
+
+
+def to_sheet(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Lay images (10 n, 32, 32, 3) out as ``ttaps.data.sample.from_sheet`` cuts them."""
+    return images.reshape(-1, 10, 32, 32, 3).transpose(1, 2, 0, 3, 4).reshape(320, -1, 3)
 
 
 def write_sheet(name: str, images: NDArray[np.uint8]) -> None:

@@ -7,6 +7,7 @@ import time
 from functools import partial
 from typing import get_args, get_type_hints
 
+import numpy as np
 import torch
 
 from ttaps.bench.measure import interleaved
@@ -29,7 +30,7 @@ def measure(filters: int, rounds: int, depth: int = 26) -> dict[str, tuple[float
     }
     steps = {name: partial(trainer.step, 0) for name, trainer in trainers.items()}
     times = interleaved(steps, rounds, clock=time.process_time)  # CPU time: what else the machine does is not counted
-    return {name: (1000 * t.median / BATCH, t.over(times["jt+ent"]).median) for name, t in times.items()}
+    return {name: (1000 * np.median(t) / BATCH, np.median(t / times["jt+ent"])) for name, t in times.items()}
 
 
 if __name__ == "__main__":

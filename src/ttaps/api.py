@@ -152,7 +152,7 @@ def _one(image: ImageLike, size: int) -> Tensor:
 
 
 def _array(image: Any, size: int) -> Tensor:
-    """Return an array (3, H, W), or as images are read, (H, W), (H, W, 3) or (H, W, 4), in the size wanted; uint8 is resized."""
+    """Return an array (3, H, W), or as images are read, (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), as (3, size, size); uint8 is resized."""
     if hasattr(image, "__array__") and not isinstance(image, Tensor):
         image = np.asarray(image)
     if not isinstance(image, np.ndarray | Tensor):
@@ -162,13 +162,15 @@ def _array(image: Any, size: int) -> Tensor:
     pixels = image
     if pixels.ndim == 3 and pixels.shape[0] == 3:
         pixels = pixels.transpose(1, 2, 0)
+    if pixels.shape[2:] == (1,):
+        pixels = pixels[..., 0]
     readable = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] in (3, 4))
     if readable and pixels.size and pixels.dtype == np.uint8:
         return torch.from_numpy(fit(Image.fromarray(np.ascontiguousarray(pixels)), size)[0])
     if pixels.shape != (size, size, 3):
         raise UsageError(
-            f"An image array must have shape (3, {size}, {size}) for this model, or any size as uint8, not "
-            f"{tuple(image.shape)} as {pixels.dtype}."
+            f"An image array must be uint8 of shape (3, H, W), (H, W, 3), (H, W, 4) or (H, W), or for this model float of shape "
+            f"(3, {size}, {size}) or ({size}, {size}, 3), not {pixels.dtype} of shape {tuple(image.shape)}."
         )
     if not np.issubdtype(pixels.dtype, np.floating) or not ((pixels >= 0) & (pixels <= 1)).all():
         raise UsageError(

@@ -73,8 +73,8 @@ def file_lock(path: Path, doing: str) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         raise TtapsError(f"Another process is {doing} (it holds {path}).\nWait for it to end.") from error
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
+    except (OSError, NotImplementedError) as error:  # the second is what an older filelock makes of ENOSYS
+        if isinstance(error, OSError) and error.errno not in NO_LOCKS:
             raise cannot_write(path, error) from error
         log_info(f"This file system has no locks: make sure that no other process is {doing} ({path.parent}).")
     try:

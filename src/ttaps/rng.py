@@ -22,7 +22,7 @@ def derive_seed(*parts: str | int) -> int:
 
 
 def generator(*parts: str | int) -> torch.Generator:
-    """Return a CPU generator seeded by :func:`key`; draw on the CPU and move, so that every device sees the same numbers."""
+    """Return a CPU generator seeded by :func:`derive_seed`; draw on the CPU and move, so that every device sees the same numbers."""
     import torch  # here: the workers that build CIFAR-C need keys but no torch, which takes seconds to import
 
     return torch.Generator().manual_seed(derive_seed(*parts))

@@ -305,10 +305,12 @@ def test_arrays_are_understood_as_pictures_are_read(network: Network, images: Te
     ):  # cropped and resized, as a file is
         as_file = ttaps.adapt(model, Image.fromarray(larger), "source")
         assert torch.equal(ttaps.adapt(model, larger, "source").trace, as_file.trace)
+    gray = picture[..., :1]
+    assert torch.equal(ttaps.adapt(model, gray, "source").trace, ttaps.adapt(model, gray[..., 0], "source").trace)
     for wrong, words in (
         (picture.astype(np.float32), f"float32 from {picture.min()} to {picture.max()}"),
-        (np.zeros((size, size, 5), np.uint8), rf"not \({size}, {size}, 5\) as uint8"),
-        (np.zeros((9, 9, 3)), "any size as uint8"),
+        (np.zeros((size, size, 5), np.uint8), rf"not uint8 of shape \({size}, {size}, 5\)"),
+        (np.zeros((9, 9, 3)), r"uint8 of shape \(3, H, W\).*not float64 of shape \(9, 9, 3\)"),
         (None, "not NoneType"),
     ):
         with pytest.raises(UsageError, match=words):

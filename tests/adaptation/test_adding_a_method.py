@@ -75,7 +75,7 @@ def test_evaluate_stores_and_prints_it(model: str, tmp_path: Path, capsys: pytes
 
 
 def test_methods_and_info_list_it(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["methods", "--no-cost", "--json"]) == 0
+    assert main(["methods", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)[-1]
     assert (row["name"], row["trained_by"], row["paper"], row["steps"]) == ("mirror", ["any"], "Nobody 2000", None)
     assert main(["info", model, "--json"]) == 0

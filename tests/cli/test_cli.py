@@ -17,7 +17,7 @@ from helpers.small_model import QUICK, write_model, write_picture
 from ttaps import __version__
 from ttaps.adaptation.spec import parse_setting
 from ttaps.cli import COMMANDS, main
-from ttaps.cli.options import print_json
+from ttaps.cli.options import peek, print_json
 from ttaps.data.cifar_files import CIFAR10_CLASSES, LAYOUTS
 from ttaps.model import registry
 
@@ -47,6 +47,12 @@ def run_program(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "ttaps", *arguments]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_options_that_decide_on_others_are_read_as_all_others() -> None:
+    assert peek(["--config", "smoke", "--model.num_classes=7"], "--model.num-classes") == "7"
+    assert peek(["--config=smoke", "--config", "mine.toml"], "--config") == "mine.toml"
+    assert peek(["--config"], "--config") is None
 
 
 @pytest.mark.parametrize("command", [(), ("info",), ("bench",), ("data",), ("data", "verify"), ("results", "merge")])

@@ -12,8 +12,8 @@ from helpers.small_model import write_model
 from helpers.small_training import TINY
 from ttaps.adaptation import METHODS, Memo
 from ttaps.adaptation.spec import parse_method
-from ttaps.bench.costs import SOURCES, cost, fitting
 from ttaps.cli import main
+from ttaps.cli.methods import COSTS, SOURCES, cost, fitting
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -30,28 +30,32 @@ def test_cost_grows_with_the_steps() -> None:
     assert cost(network, Memo(steps=20, num_views=30), images, 1) > 10
 
 
-def test_table_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["methods", "--no-cost"]) == 0
+def test_table_names_every_method_and_nothing_is_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("ttaps.cli.methods.measure")
+    assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[2:-2]] == list(METHODS)
-    assert len({len(line) for line in lines[:-2]}) == 1
-    assert lines[-1] == "presets: augment:tuned, ttaps:paper, ttaps:reference, ttaps:fast, ttaps:tuned"
-    assert main(["methods", "--no-cost", "--json"]) == 0
+    assert [line.split()[0] for line in lines[2:-4]] == list(METHODS)
+    assert len({len(line) for line in lines[:-4]}) == 1
+    assert lines[-3] == "presets: augment:tuned, ttaps:paper, ttaps:reference, ttaps:fast, ttaps:tuned"
+    assert "--measure" in lines[-1]
+    assert main(["methods", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["ttaps"]["trained_by"] == ["jt", "jt+ent"]
-    assert (rows["memo"]["steps"], rows["memo"]["lr"], rows["memo"]["cost"]) == (1, 0.005, None)
+    assert (rows["memo"]["steps"], rows["memo"]["lr"], rows["memo"]["cost"]) == (1, 0.005, COSTS["memo"])
     assert rows["source"]["trained_by"] == ["any"]
+    assert all(row["cost"] >= 1 for row in rows.values())
     assert all(parse_method(f"{name}:{named}") for name, row in rows.items() for named in row["presets"])
 
 
-def test_costs_are_in_the_table(
+def test_costs_are_measured_if_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = str(write_model(tmp_path / "small"))
     few = {name: METHODS[name] for name in ("source", "bn", "tent")}
-    monkeypatch.setattr("ttaps.bench.costs.METHODS", few)
     monkeypatch.setattr("ttaps.cli.methods.METHODS", few)
-    assert main(["methods", "--model", model, "--rounds", "1", "--json"]) == 0
+    assert main(["methods", "--measure", "--model", model, "--rounds", "1", "--json"]) == 0
     costs = [row["cost"] for row in json.loads(capsys.readouterr().out)]
     assert costs[0] == 1
     assert min(costs[1:]) > 1

@@ -128,6 +128,18 @@ def test_killed_and_started_again_gives_the_same_bytes(
     assert calls.count("contrast") == 15
 
 
+def test_a_corruption_named_twice_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def count(images: Any, name: str, *rest: Any) -> Any:
+        calls.append(name)
+        return corrupt_set(images, name, *rest)
+
+    monkeypatch.setattr(builder, "corrupt_set", count)
+    build_from(*clean(), tmp_path / "CIFAR-10-C", corruptions=["contrast", "contrast"], workers=1)
+    assert calls == ["contrast"] * 5
+
+
 def test_what_a_build_with_another_seed_left_is_not_used(whole: Path, tmp_path: Path) -> None:
     left = tmp_path / "new" / ".build" / Manifest.open(tmp_path / "other", 0, *clean()).origin / "fog" / "1-00000.npy"
     left.parent.mkdir(parents=True)

@@ -189,7 +189,7 @@ def test_arrays_of_a_folder_are_mapped(order: Literal["C", "F"], tmp_path: Path)
     np.testing.assert_array_equal(found.images, images.transpose(0, 3, 1, 2))
     assert found.classes == ("0",)
     (tmp_path / "images.npy").write_bytes((tmp_path / "images.npy").read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"images\.npy is not a complete \.npy file"):
+    with pytest.raises(DataError, match=r"images\.npy is damaged or truncated"):
         load_set(str(tmp_path))
     (tmp_path / "labels.npy").unlink()
     with pytest.raises(DataError, match="has no array 'labels', only: images"):
@@ -277,6 +277,20 @@ def test_npz_that_is_no_archive_is_refused(tmp_path: Path) -> None:
         read_npz(path)
     with pytest.raises(DataError, match="There is no file"):
         read_npz(tmp_path / "absent.npz")
+
+
+def test_an_archive_in_the_place_of_an_array_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.arange(4))
+    with (tmp_path / "images.npy").open("wb") as file:
+        np.savez(file, images=np.zeros((4, 8, 8, 3), np.uint8))
+    with pytest.raises(DataError, match=r"images\.npy is damaged or truncated \(it is an archive\)"):
+        load_set(str(tmp_path))
+
+
+def test_class_names_may_be_bytes(tmp_path: Path) -> None:
+    images = np.zeros((2, 8, 8, 3), np.uint8)
+    np.savez(tmp_path / "set.npz", images=images, labels=np.arange(2), classes=np.array([b"cat", b"dog"]))
+    assert read_npz(tmp_path / "set.npz").classes == ("cat", "dog")
 
 
 @pytest.mark.parametrize("kind", ["png", "webp"])

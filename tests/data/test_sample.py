@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from make_sample import to_sheet
 from ttaps.data.cifar_files import CIFAR10_CLASSES
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.sample import (
@@ -17,7 +18,6 @@ from ttaps.data.sample import (
     read_sample,
     read_sample_train,
     sample_indices,
-    to_sheet,
 )
 from ttaps.errors import UsageError
 

@@ -66,6 +66,7 @@ def test_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f"ttaps data build cifar10-c --data-root {tmp_path}",
         f"ttaps data build cifar100-c --data-root {tmp_path}",
     ]
+    assert verify(tmp_path / "my data")[0].remedy.endswith(f" --data-root '{tmp_path}/my data'")
     monkeypatch.setenv("TTAPS_DATA", str(tmp_path))
     assert verify(tmp_path)[0].remedy == "ttaps data download cifar10"
     assert not any(row.ok for row in rows)

@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
-
-@dataclass(frozen=True)
-class Rounds:
-    """A number measured in several rounds: seconds, or what is computed from them round by round."""
-
-    values: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        """The middle one."""
-        return statistics.median(self.values)
-
-    @property
-    def quartiles(self) -> tuple[float, float]:
-        """Half of the rounds lie between these two."""
-        if len(self.values) == 1:
-            return self.values[0], self.values[0]
-        low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
-        return low, high
-
-    def times(self, factor: float) -> Rounds:
-        """Every round's number multiplied."""
-        return Rounds(tuple(factor * value for value in self.values))
-
-    def over(self, other: Rounds) -> Rounds:
-        """Every round's number divided by the other's of that round, when the machine was as busy."""
-        return Rounds(tuple(own / its for own, its in zip(self.values, other.values, strict=True)))
+Rounds = NDArray[np.float64]
+"""A number measured in several rounds. Divide round by round, when the machine was as busy, and take the median last."""
 
 
 def interleaved(
@@ -52,7 +27,12 @@ def interleaved(
             function()
             taken[name].append(clock() - start)
             done()
-    return {name: Rounds(tuple(seconds)) for name, seconds in taken.items()}
+    return {name: np.array(seconds) for name, seconds in taken.items()}
+
+
+def quartiles(values: Rounds) -> list[float]:
+    """Return the two numbers between which half of the rounds lie."""
+    return np.quantile(values, (0.25, 0.75)).tolist()
 
 
 def operations(function: Callable[[], object]) -> int:

@@ -13,7 +13,7 @@ from ttaps.adaptation import Source, Ttaps
 from ttaps.adaptation.engine import gradient_steps
 from ttaps.adaptation.presets import PRESETS
 from ttaps.api import load
-from ttaps.bench.measure import Rounds, interleaved, operations
+from ttaps.bench.measure import interleaved, operations, quartiles
 from ttaps.bench.naive import naive, pillow_views
 from ttaps.data.sample import SAMPLE_CORRUPTIONS, read_sample, read_sample_train
 from ttaps.model import Network, SplitNetwork
@@ -25,8 +25,7 @@ from ttaps.training.trainer import Trainer
 FAST = Ttaps(**PRESETS["ttaps"]["fast"])
 PRODUCTS = (512, 1024, 2048)  # sizes of matrix products; which runs at the highest rate depends on the machine
 TRAIN_BATCH = 64
-# Images per thread: enough that no thread waits long, and that fast mode sees every corruption twice.
-IMAGES_EACH = {"naive": 0, "exact": 2, "fast": 18}
+EXACT_EACH, FAST_EACH = 2, 18  # images per thread: no thread waits long, and fast mode sees every corruption twice
 
 
 class Suite:
@@ -36,7 +35,7 @@ class Suite:
         loaded = load(model)
         self.model, self.network, self.fingerprint = model, loaded.network, loaded.fingerprint
         self.threads = torch.get_num_threads()
-        self.counts = {mode: max(1, each * self.threads) for mode, each in IMAGES_EACH.items()}
+        self.counts = {"naive": 1, "exact": EXACT_EACH * self.threads, "fast": FAST_EACH * self.threads}
         self.images = sample_images(self.counts["fast"])
         self.trainer = make_trainer(self.network)
         self.jobs = self._jobs()
@@ -44,32 +43,32 @@ class Suite:
     def measure(self, rounds: int, done: Callable[[], object] = lambda: None) -> dict[str, Any]:
         """Time all jobs in turn; return ratios by name, the quartiles of each, and the times they are made of."""
         times = interleaved(self.jobs, rounds, done)
-        per_image = {mode: times[mode].times(1 / count) for mode, count in self.counts.items()}
-        rate = max(2 * size**3 / min(times[f"multiply {size}"].values) for size in PRODUCTS)
+        per_image = {mode: times[mode] / count for mode, count in self.counts.items()}
+        rate = max(2 * size**3 / times[f"multiply {size}"].min() for size in PRODUCTS)
         needed = exact_operations(self.network, Ttaps(), self.images[:1])
         ratios = {
-            "naive_over_exact": per_image["naive"].over(per_image["exact"]),
-            "naive_over_fast": per_image["naive"].over(per_image["fast"]),
-            "exact_utilization": utilization(needed, per_image["exact"], rate),
+            "naive_over_exact": per_image["naive"] / per_image["exact"],
+            "naive_over_fast": per_image["naive"] / per_image["fast"],
+            "exact_utilization": needed / per_image["exact"] / rate,
             # 0.03 % of a step's operations make its views
-            "train_utilization": utilization(operations(lambda: self.trainer.step(0)), times["train"], rate),
-            "views_per_second_ratio": times["pillow"].over(times["views"]),
+            "train_utilization": operations(lambda: self.trainer.step(0)) / times["train"] / rate,
+            "views_per_second_ratio": times["pillow"] / times["views"],
         }
-        skipped = (
-            Source().adapt(self.network, self.images, range(len(self.images))).amax(-1) >= FAST.confidence_threshold
-        )
+        before = Source().adapt(self.network, self.images, range(len(self.images)))
+        skipped = before.amax(-1) >= FAST.confidence_threshold
         return {
             "model": self.model,
             "fingerprint": self.fingerprint,
             "threads": self.threads,
             "rounds": rounds,
-            **{name: found.median for name, found in ratios.items()},
-            "quartiles": {name: list(found.quartiles) for name, found in ratios.items()},
+            **{name: float(np.median(found)) for name, found in ratios.items()},
+            "quartiles": {name: quartiles(found) for name, found in ratios.items()},
             "seconds_per_image": {
-                mode: {"median": found.median, "quartiles": list(found.quartiles)} for mode, found in per_image.items()
+                mode: {"median": float(np.median(found)), "quartiles": quartiles(found)}
+                for mode, found in per_image.items()
             },
             "fast_skipped": float(skipped.float().mean()),
-            "multiply_gflops": rate / 1e9,
+            "multiply_gflops": float(rate / 1e9),
         }
 
     def _jobs(self) -> dict[str, Callable[[], object]]:
@@ -98,11 +97,6 @@ def exact_operations(network: Network, method: Ttaps, image: Tensor) -> int:
     predict = operations(lambda: network.classifier(split.adapted(plain, weights)))
     steps = gradient_steps(lambda w, _: method.loss(network.scores(split.adapted(features, w))), weights, 1, 0.1)
     return first + predict + method.steps * (frozen + operations(lambda: list(steps)) + predict)
-
-
-def utilization(needed: int, seconds: Rounds, rate: float) -> Rounds:
-    """Return the share of a rate, in operations per second, at which each round did the operations that are needed."""
-    return Rounds(tuple(needed / taken / rate for taken in seconds.values))
 
 
 def sample_images(count: int) -> Tensor:

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -103,13 +104,13 @@ def option_names(kind: type) -> set[str]:
 
 
 def peek(arguments: Sequence[str], option: str) -> str | None:
-    """Return an option's value before the rest is parsed: it decides what the other options are."""
-    for place, argument in enumerate(arguments):
-        if argument == option and place + 1 < len(arguments):
-            return arguments[place + 1]
-        if argument.startswith(f"{option}="):
-            return argument.partition("=")[2]
-    return None
+    """Return an option's value before the rest is parsed, read as tyro does: it decides what the other options are."""
+    found = None
+    for argument, following in zip_longest(arguments, arguments[1:]):
+        name, equals, value = argument.partition("=")
+        if name.replace("_", "-") == option:
+            found = value if equals else following
+    return found
 
 
 def use_threads(threads: int | None) -> None:
@@ -138,9 +139,8 @@ def pick_device(name: str) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        because = (
-            f": {reason}" if len(reason) < 100 else ""
-        )  # to an unknown name torch answers with the list of all it knows
+        # To an unknown name torch answers with the list of all it knows.
+        because = f": {reason}" if len(reason) < 100 else ""
         raise UsageError(
             f"Device '{name}' cannot be used here{because}.\nChoose cpu, cuda or mps; auto takes cuda where there is one, else cpu."
         ) from error

@@ -82,7 +82,7 @@ def build_from(
     workers: int | None = None,
 ) -> None:
     """Build the files of ``folder`` from clean images of shape (N, 32, 32, 3) and their labels."""
-    wanted = tuple(corruptions) if corruptions is not None else (*DETERMINISTIC, *RANDOM)
+    wanted = tuple(dict.fromkeys(corruptions if corruptions is not None else (*DETERMINISTIC, *RANDOM)))
     for corruption in wanted:
         check_corruption(corruption)
     workers = os.cpu_count() or 1 if workers is None else workers

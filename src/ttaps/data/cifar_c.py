@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ttaps.config import did_you_mean
 from ttaps.data.cifar import ImageSet
 from ttaps.data.cifar_files import CIFAR10_CLASSES, CIFAR100_CLASSES, root_option
+from ttaps.data.npz import map_npy
 from ttaps.errors import DataError, UsageError
 
 # In the order of the paper's tables.
@@ -47,14 +48,8 @@ def check_corruption(corruption: str) -> None:
 
 
 def map_array(path: Path, shape: tuple[int, ...], remedy: str) -> NDArray[Any]:
-    """Memory-map a ``.npy`` file that must hold uint8 numbers of the given shape; pickles in it are refused."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError as error:
-        raise DataError(f"{path} is missing.\n{remedy}") from error
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is damaged or truncated ({error}).\n{remedy}") from error
-    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != np.uint8:
-        found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else "an archive"
-        raise DataError(f"{path} holds {found}, expected uint8 {shape}.\n{remedy}")
+    """Memory-map a ``.npy`` file that must hold uint8 numbers of the given shape."""
+    array = map_npy(path, remedy)
+    if array.shape != shape or array.dtype != np.uint8:
+        raise DataError(f"{path} holds {array.dtype} {array.shape}, expected uint8 {shape}.\n{remedy}")
     return array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,4 +83,4 @@ def data_root(option: Path | None = None) -> Path:
 
 def root_option(root: Path) -> str:
     """Return the option that a recommended command needs to use ``root``; empty where it would use it anyway."""
-    return "" if root == data_root() else f" --data-root {root}"
+    return "" if root == data_root() else f" --data-root {shlex.quote(str(root))}"

@@ -67,27 +67,21 @@ def _is_right(layout: Layout, root: Path) -> bool:
 def _download_verified(layout: Layout, root: Path) -> None:
     """Try one source after the other in a temporary folder; the first set that is right is moved to its place."""
     scratch, part = root / f".{layout.name}.scratch", root / f".{layout.archive}.part"
-    try:
-        source = _fill(layout, root, scratch, part)
-        _move(scratch / layout.folder, root / layout.folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    part.unlink(missing_ok=True)
-    log_info(f"{root / layout.folder} is complete, from {source}; every pixel and label is right.")
-
-
-def _fill(layout: Layout, root: Path, scratch: Path, part: Path) -> str:
-    """Write the set into ``scratch`` from the first source that is complete and right; return that source's name."""
     for source, write in _sources(layout, root, scratch, part).items():
-        shutil.rmtree(scratch, ignore_errors=True)  # what a killed run or the last source left
+        shutil.rmtree(scratch, ignore_errors=True)  # what a killed run left
         scratch.mkdir()
         try:
             write()
             wrong = find_problem(layout, scratch)
+            if wrong is None:
+                _move(scratch / layout.folder, root / layout.folder)
+                part.unlink(missing_ok=True)
+                log_info(f"{root / layout.folder} is complete, from {source}; every pixel and label is right.")
+                return
         except DataError as error:
             wrong = str(error)
-        if wrong is None:
-            return source
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
         log_info(wrong)
     raise DataError(
         f"No source of {layout.name} could be reached.\nPut the official {layout.archive} "

@@ -42,14 +42,20 @@ def is_npy_folder(path: Path) -> bool:
 def read_npy_folder(path: Path) -> ImageSet:
     """Map ``images.npy`` of a folder and read its ``labels.npy`` and ``classes.npy``: memory does not grow with the images."""
     names = sorted(file.stem for file in path.glob("*.npy"))
-    return _image_set(path, names, lambda name: _map(path / f"{name}.npy"))
+    return _image_set(path, names, lambda name: map_npy(path / f"{name}.npy", "Write it with numpy.save."))
 
 
-def _map(path: Path) -> NDArray[Any]:
+def map_npy(path: Path, remedy: str) -> NDArray[Any]:
+    """Memory-map a ``.npy`` file; pickles in it are refused."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is an archive")
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing.\n{remedy}") from error
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a complete .npy file ({error}).\nWrite it with numpy.save.") from error
+        raise DataError(f"{path} is damaged or truncated ({error}).\n{remedy}") from error
+    return array
 
 
 def _image_set(path: Path, names: list[str], read: Callable[[str], NDArray[Any]]) -> ImageSet:
@@ -68,4 +74,4 @@ def _image_set(path: Path, names: list[str], read: Callable[[str], NDArray[Any]]
     classes = read("classes") if "classes" in names else np.arange(int(labels.max()) + 1)
     if shape[1] != 3:
         images = images.transpose(0, 3, 1, 2)
-    return ImageSet(str(path), images, labels.astype(np.int64), tuple(str(name) for name in classes.ravel()))
+    return ImageSet(str(path), images, labels.astype(np.int64), tuple(classes.astype(str).ravel().tolist()))

@@ -50,12 +50,6 @@ def from_sheet(sheet: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return sheet.reshape(rows, 32, -1, 32, 3).transpose(2, 0, 1, 3, 4).reshape(-1, 32, 32, 3)
 
 
-def to_sheet(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Lay images out, the inverse of :func:`from_sheet`."""
-    rows = len(CIFAR10_CLASSES)
-    return images.reshape(-1, rows, 32, 32, 3).transpose(1, 2, 0, 3, 4).reshape(rows * 32, -1, 3)
-
-
 def _read(name: str, file: str) -> ImageSet:
     with (FOLDER / file).open("rb") as sheet:
         images = from_sheet(np.asarray(Image.open(sheet)))

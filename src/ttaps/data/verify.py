@@ -42,10 +42,9 @@ class Status:
 
 def verify(root: Path, names: Collection[str] = ()) -> list[Status]:
     """Verify the data sets under ``root``, or only those named; a corrupted set that is present has a line for each file too."""
-    rows = [_verify_cifar(layout, root) for layout in LAYOUTS.values() if layout.name in (names or LAYOUTS)]
-    for name in FOLDERS:
-        rows += _verify_cifar_c(name, root) if name in (names or FOLDERS) else []
-    return rows
+    rows = [_verify_cifar(layout, root) for name, layout in LAYOUTS.items() if not names or name in names]
+    corrupted = [name for name in FOLDERS if not names or name in names]
+    return rows + [row for name in corrupted for row in _verify_cifar_c(name, root)]
 
 
 def _verify_cifar(layout: Layout, root: Path) -> Status:
@@ -78,12 +77,12 @@ def _verify_cifar_c(name: str, root: Path) -> list[Status]:
     reordered = name == "cifar100-c" and found.get("labels.npy") != official["labels.npy"]
     rows = []
     for file in C_FILES:
-        state, detail = "missing", "not built yet"
-        if file in found:
-            state, detail = _judge(folder / file, found[file], official[file], built.get(file), reordered)
-        first = _remove_first(str(folder / file), remedy) if state in ("damaged", "unknown") else remedy
-        row = Status(name, file, state, detail)
-        rows.append(row if row.ok else Status(name, file, state, detail, first))
+        if file not in found:
+            rows.append(Status(name, file, "missing", "not built yet", remedy))
+            continue
+        state, detail = _judge(folder / file, found[file], official[file], built.get(file), reordered)
+        wrong = state in ("damaged", "unknown")
+        rows.append(Status(name, file, state, detail, _remove_first(str(folder / file), remedy) if wrong else ""))
     return [_summary(name, rows, remedy), *rows]
 
 
@@ -107,16 +106,17 @@ def _judge(path: Path, found: str, official: str, built: str | None, reordered: 
 
 def _summary(name: str, rows: list[Status], remedy: str) -> Status:
     """Return the line for a corrupted set from those of its files."""
-    by_state = {state: [row.file for row in rows if row.state == state] for state in ("damaged", "missing", "unknown")}
-    if damaged := by_state["damaged"]:
-        return Status(name, "", "damaged", f"damaged: {', '.join(damaged)}", _remove_first("these files", remedy))
-    if absent := by_state["missing"]:
+    damaged, absent, unknown = (
+        [row.file for row in rows if row.state == state] for state in ("damaged", "missing", "unknown")
+    )
+    remove = _remove_first("these files", remedy)
+    if damaged:
+        return Status(name, "", "damaged", f"damaged: {', '.join(damaged)}", remove)
+    if absent:
         detail = f"{len(rows) - len(absent)} of {len(rows)} files; missing: {', '.join(absent)}"
         return Status(name, "", "incomplete", detail, remedy)
-    if unknown := by_state["unknown"]:
-        return Status(
-            name, "", "unknown", f"of unknown origin: {', '.join(unknown)}", _remove_first("these files", remedy)
-        )
+    if unknown:
+        return Status(name, "", "unknown", f"of unknown origin: {', '.join(unknown)}", remove)
     official = sum(row.state == "official" for row in rows)
     return Status(name, "", "right", f"{len(rows)} files, {official} official, {len(rows) - official} built here")
 
