@@ -25,10 +25,11 @@ Opener = Callable[[str, tuple[str, ...], tuple[int, ...], int], "Benchmark"]
 
 def opener(root: Path | None) -> Opener:
     """Return a function that opens each data set once: a folder of images is read whole for its digest."""
-    from ttaps.evaluate.benchmark import open_benchmark  # needs torch, which a report without images does not
 
     @cache
     def open_once(name: str, corruptions: tuple[str, ...], severities: tuple[int, ...], size: int) -> Benchmark:
+        from ttaps.evaluate.benchmark import open_benchmark  # needs torch, which a report without images does not
+
         return open_benchmark(name, root, corruptions=corruptions, severities=severities, size=size)
 
     return open_once
