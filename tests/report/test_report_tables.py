@@ -51,7 +51,8 @@ def test_a_report_needs_no_torch_unless_it_shows_images(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["rr", "ww", "rr"]})  # no label becomes right or wrong: there is no image to show
     fill(tmp_path, {"fog": ["rrr", "www", "rrr"]}, "memo")
     arguments = ["report", str(tmp_path), "--html", str(tmp_path / "page.html"), "--figures", str(tmp_path / "figures")]
-    code = f"import sys, ttaps.report.figures.learning; from ttaps.cli import main; assert main({arguments}) == 0; sys.exit('torch' in sys.modules)"
+    imports = "import sys, ttaps.report.figures.learning; from ttaps.cli import main"
+    code = f"{imports}; assert main({arguments}) == 0; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert len(list((tmp_path / "figures").iterdir())) == 10
 
