@@ -159,6 +159,14 @@ def test_images_that_are_not_there_are_said_to_be_missing(tmp_path: Path, option
     assert word in problem
 
 
+def test_why_images_are_missing_is_said_once(tmp_path: Path) -> None:
+    fill(tmp_path, FOG_SNOW, data="my-folder")
+    fill(tmp_path, FOG_SNOW, "memo", data="my-folder")
+    (note,) = draw_folder(tmp_path)[1]
+    assert note.startswith("No images of ttaps, memo on my-folder, severity 5: the images cannot be read here (")
+    assert ".)" not in note
+
+
 def test_images_of_a_model_with_other_classes_are_not_misnamed(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["rr"] * 15 + ["wr"]}, data="sample", digest=open_benchmark("sample").digest)
     rows = load_results([tmp_path]).rows
