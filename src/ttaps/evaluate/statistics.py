@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS
 
@@ -139,7 +139,7 @@ def paired_difference(fixed: int, broken: int, n: int, z: float = Z95) -> tuple[
     return (fixed - broken) / n, (max(-1.0, gain - loss - half), min(1.0, gain - loss + half))
 
 
-def average_difference(changes: Sequence[float] | NDArray[np.float64], least: float, z: float = Z95) -> Interval:
+def average_difference(changes: ArrayLike, least: float, z: float = Z95) -> Interval:
     """95 % interval of the mean of changes that images made: :func:`paired_difference`'s, where a change need not be -1, 0 or 1.
 
     ``least`` is the smallest change there can be: 1 / corruptions, if an image's change is its mean over corruptions.
@@ -151,7 +151,7 @@ def average_difference(changes: Sequence[float] | NDArray[np.float64], least: fl
     return max(-1.0, center - half), min(1.0, center + half)
 
 
-def clustered_error(deviations: Sequence[float] | NDArray[np.float64]) -> float | None:
+def clustered_error(deviations: ArrayLike) -> float | None:
     """Standard error of a sum of independent parts from each part's deviation from its expectation; None for fewer than two parts.
 
     A part is all that one image adds to an average over corruptions: the same image under 15 corruptions is not 15 images.
