@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -17,7 +19,7 @@ import pytest
 from helpers.small_results import FOG_SNOW, Traces, accuracy, before, fill, only_table
 from ttaps.errors import TtapsError
 from ttaps.evaluate.statistics import AVERAGE, STATISTICS, Z95, accuracy_table, compare_table, t_quantile, wilson
-from ttaps.evaluate.store import Store, merge
+from ttaps.evaluate.store import FILE, Store, merge
 from ttaps.report.figures.draw import draw_all
 from ttaps.report.load import load_published, load_results
 from ttaps.report.protocol import protocol
@@ -237,6 +239,16 @@ def test_an_experiment_in_several_folders_is_one(tmp_path: Path) -> None:
     (table,) = make_tables(results)
     assert len(results.rows) == 20
     assert table.numbers["value"]["ttaps", "fog"] == accuracy(FOG_SNOW["fog"])
+
+
+def test_images_of_a_model_that_was_renamed_count_once(tmp_path: Path) -> None:
+    fill(tmp_path, FOG_SNOW)
+    with closing(sqlite3.connect(tmp_path / FILE)) as database, database:
+        database.execute("UPDATE experiments SET model = 'old name'")
+    fill(tmp_path, FOG_SNOW)
+    table = only_table(tmp_path)
+    assert labels(table) == ["ttaps"]
+    assert table.numbers["n"].tolist() == [10, 10, 20]
 
 
 def test_columns_without_a_common_image_are_not_compared(tmp_path: Path) -> None:
