@@ -23,8 +23,6 @@ Z95 = NormalDist().inv_cdf(0.975)
 ALPHA = 0.05
 AVERAGE = "Avg."
 CONDITION = ["corruption", "severity"]
-RUN = ["pair", "fingerprint", "spec", "seed"]
-"""Columns that tell runs apart, where rows are of several; ``pair`` is that of :func:`paired_rows`."""
 STATISTICS = ["n", "before", "before_low", "before_high", "after", "after_low", "after_high"]
 STATISTICS += ["change", "change_low", "change_high", "fixed", "broken", "p"]
 ORDER = {name: place for place, name in enumerate(CORRUPTIONS + EXTRA_CORRUPTIONS)}
@@ -187,8 +185,9 @@ def _average_accuracy(
 
 
 def _conditions(rows: pd.DataFrame) -> pd.Series[int]:
-    """Number the corruptions and severities of each run."""
-    return rows.groupby([name for name in (*RUN, *CONDITION) if name in rows], sort=False).ngroup()
+    """Number the corruptions and severities of each run; ``pair`` is that of :func:`paired_rows`."""
+    names = ("pair", "fingerprint", "spec", "seed", *CONDITION)
+    return rows.groupby([name for name in names if name in rows], sort=False).ngroup()
 
 
 def _partners(runs: Sequence[Any], others: Sequence[Any]) -> list[tuple[Any, Any]]:
