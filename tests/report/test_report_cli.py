@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,10 +13,15 @@ import pytest
 from helpers.small_model import write_model
 from helpers.small_results import FOG_SNOW, before, fill
 from ttaps.cli import main
+from ttaps.cli.tables import accuracy_text
 from ttaps.evaluate.benchmark import open_benchmark
 from ttaps.evaluate.projections import stored_files
+from ttaps.evaluate.statistics import accuracy_table
 from ttaps.evaluate.store import FILE, Store
 from ttaps.model.checkpoint import load_model
+from ttaps.report.load import load_results
+from ttaps.report.render import text_tables
+from ttaps.report.tables import make_tables
 
 
 @pytest.fixture
@@ -38,7 +44,7 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.sources: list[str] = []
         self.words: list[str] = []
-        self.feed(text)
+        self.feed(text.replace("<wbr>", ""))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
@@ -64,6 +70,39 @@ def test_tables_go_to_stdout_and_nothing_else(folder: str, capsys: pytest.Captur
     assert shown.out.startswith("\\begin{table*}")
     assert "dagger" not in shown.out
     assert "error in" in shown.out
+
+
+@pytest.mark.parametrize("room", [60, 80, 200])
+def test_a_terminal_never_folds_a_number(
+    room: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in (0, 1):
+        fill(tmp_path, {"elastic_transform": ["wr", "rr", "ww"], "fog": ["wr", "rr", "rr"]}, training_seed=seed)
+        fill(tmp_path, FOG_SNOW, training_seed=seed, lr=0.3, steps=2, momentum=0.25, confidence_threshold=0.5)
+    (table,) = make_tables(load_results([tmp_path]))
+    monkeypatch.setenv("COLUMNS", str(room))
+    assert main(["report", str(tmp_path), "--table", "text"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= room
+    numbers = {cell for text in text_tables(table) for row in text.rows for cell in row[1:]}
+    assert numbers <= {cell for line in lines for cell in re.split(r"  +", line.strip())}
+
+
+def test_the_table_of_evaluate_fits_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, {"elastic_transform": FOG_SNOW["fog"], "snow": FOG_SNOW["snow"]})
+    found = accuracy_table(load_results([tmp_path]).rows)
+    monkeypatch.setenv("COLUMNS", "200")
+    whole = accuracy_text(found)
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = accuracy_text(found)
+    above, below = narrow.split("\n\n")
+    assert max(map(len, narrow.splitlines())) <= 80
+    whole_lines, above_lines, below_lines = (
+        [line.split() for line in text.splitlines() if "─" not in line] for text in (whole, above, below)
+    )
+    assert whole_lines[0] == above_lines[0] + below_lines[0]
+    for line, first, second in zip(whole_lines[1:], above_lines[1:], below_lines[1:], strict=True):
+        assert line == first + second[1:]
 
 
 def test_csv_and_json_are_for_machines(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +133,7 @@ def test_figures_and_a_page_that_needs_nothing_else(
     for name in names:
         assert (figures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    assert '<th scope="col">ttaps (net,<wbr> K=30)<br>' in page.read_text()
     found = Page(page.read_text())
     assert found.open == []
     assert found.sources == [source for source in found.sources if source.startswith("data:image/png;base64,")]

@@ -64,6 +64,15 @@ def test_steps_begin_at_the_source_and_end_at_the_table(tmp_path: Path) -> None:
     assert changes.loc[0, ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]
 
 
+def test_steps_of_another_data_set_are_not_mixed_in(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["wwr", "wrr", "rrr", "rrr"]})
+    fill(tmp_path, {"fog": ["www", "rww", "rww", "rww"]}, data="sample", digest="d2")
+    results = load_results([tmp_path])
+    found = [step_changes(table.columns[0].at(5), results.traces) for table in make_tables(results)]
+    assert [changes["after"].tolist() for changes in found] == [[50, 75, 100], [75, 0, 0]]
+    assert {n for changes in found for n in changes["n"]} == {4}
+
+
 def test_one_step_has_no_place_over_steps(tmp_path: Path) -> None:
     """Before and after are what bars show; the mean over views of ``augment`` is no gradient step at all."""
     fill(tmp_path, {"fog": ["wr", "rr"]}, "augment")
@@ -157,6 +166,14 @@ def test_images_that_are_not_there_are_said_to_be_missing(tmp_path: Path, option
     tiles, problem = find_flips(load_results([tmp_path]).rows, opener(tmp_path), 32)
     assert tiles == []
     assert word in problem
+
+
+def test_why_images_are_missing_is_said_once(tmp_path: Path) -> None:
+    fill(tmp_path, FOG_SNOW, data="my-folder")
+    fill(tmp_path, FOG_SNOW, "memo", data="my-folder")
+    (note,) = draw_folder(tmp_path)[1]
+    assert note.startswith("No images of ttaps, memo on my-folder, severity 5: the images cannot be read here (")
+    assert ".)" not in note
 
 
 def test_images_of_a_model_with_other_classes_are_not_misnamed(tmp_path: Path) -> None:

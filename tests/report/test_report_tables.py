@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -17,7 +19,7 @@ import pytest
 from helpers.small_results import FOG_SNOW, Traces, accuracy, before, fill, only_table
 from ttaps.errors import TtapsError
 from ttaps.evaluate.statistics import AVERAGE, STATISTICS, Z95, accuracy_table, compare_table, t_quantile, wilson
-from ttaps.evaluate.store import Store, merge
+from ttaps.evaluate.store import FILE, Store, merge
 from ttaps.report.figures.draw import draw_all
 from ttaps.report.load import load_published, load_results
 from ttaps.report.protocol import protocol
@@ -47,10 +49,14 @@ def best_cells(numbers: pd.DataFrame) -> set[tuple[str, str]]:
     return set(numbers.index[numbers["best"].astype(bool)])
 
 
-def test_a_report_needs_no_torch() -> None:
-    modules = ", ".join(f"ttaps.report.{name}" for name in ("page", "render", "figures.draw", "figures.learning"))
-    code = f"import sys, {modules}, ttaps.cli.report; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+def test_a_report_needs_no_torch_unless_it_shows_images(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["rr", "ww", "rr"]})  # no label becomes right or wrong: there is no image to show
+    fill(tmp_path, {"fog": ["rrr", "www", "rrr"]}, "memo")
+    arguments = ["report", str(tmp_path), "--html", str(tmp_path / "page.html"), "--figures", str(tmp_path / "figures")]
+    imports = "import sys, ttaps.report.figures.learning; from ttaps.cli import main"
+    code = f"{imports}; assert main({arguments}) == 0; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert len(list((tmp_path / "figures").iterdir())) == 10
 
 
 def test_mean_and_deviation_over_seeds_are_those_counted_by_hand(two_seeds: Path) -> None:
@@ -233,6 +239,16 @@ def test_an_experiment_in_several_folders_is_one(tmp_path: Path) -> None:
     (table,) = make_tables(results)
     assert len(results.rows) == 20
     assert table.numbers["value"]["ttaps", "fog"] == accuracy(FOG_SNOW["fog"])
+
+
+def test_images_of_a_model_that_was_renamed_count_once(tmp_path: Path) -> None:
+    fill(tmp_path, FOG_SNOW)
+    with closing(sqlite3.connect(tmp_path / FILE)) as database, database:
+        database.execute("UPDATE experiments SET model = 'old name'")
+    fill(tmp_path, FOG_SNOW)
+    table = only_table(tmp_path)
+    assert labels(table) == ["ttaps"]
+    assert table.numbers["n"].tolist() == [10, 10, 20]
 
 
 def test_columns_without_a_common_image_are_not_compared(tmp_path: Path) -> None:

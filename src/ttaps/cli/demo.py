@@ -16,11 +16,11 @@ from ttaps.cli.tables import accuracy_records, accuracy_text
 from ttaps.errors import UsageError
 from ttaps.evaluate.benchmark import Benchmark, open_benchmark
 from ttaps.evaluate.frame import load_rows
-from ttaps.evaluate.plan import Item
 from ttaps.evaluate.run import evaluate
 from ttaps.evaluate.statistics import AVERAGE, accuracy_table, significant
 from ttaps.model.checkpoint import Model
-from ttaps.report.figures.images import Tile, demo_figure
+from ttaps.report.figures.flips import make_tile
+from ttaps.report.figures.images import demo_figure
 from ttaps.report.figures.style import check_figure
 
 METHOD = "ttaps:tuned"
@@ -91,7 +91,7 @@ def draw(path: Path, model: Model, data: Benchmark, rows: pd.DataFrame, found: p
     """Draw some images of every corruption with their labels: first those whose label changed, for better or worse."""
     changed_first = rows.assign(same=rows["before"] == rows["after"]).sort_values("same", kind="stable")
     shown = {name: changed_first[changed_first["corruption"] == name].head(SHOWN) for name, _ in found.index[:-1]}
-    tiles = {name: [tile(data, row) for _, row in part.iterrows()] for name, part in shown.items()}
+    tiles = {name: [make_tile(data, row) for _, row in part.iterrows()] for name, part in shown.items()}
     n = int(found["n"].iloc[0])
     title = f"TTAPS on {n} real image{'s' * (n != 1)} under each of {len(tiles)} corruptions"
     caption = (
@@ -100,10 +100,3 @@ def draw(path: Path, model: Model, data: Benchmark, rows: pd.DataFrame, found: p
         f"Model {model.name} ({model.fingerprint}); severity 5; method {METHOD}.",
     )
     demo_figure(path, tiles, found, title, caption)
-
-
-def tile(data: Benchmark, row: pd.Series) -> Tile:
-    """Return an image with its labels; one without a prediction (NaN) says so."""
-    before, after = (data.classes[label] if label >= 0 else "none" for label in (row["before"], row["after"]))
-    pixels = data.pixels(Item(row["corruption"], row["severity"], row["image"]))
-    return Tile(pixels, data.classes[row["label"]], before, after)

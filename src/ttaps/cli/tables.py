@@ -7,24 +7,25 @@ from typing import Any
 import pandas as pd
 
 from ttaps.cli.options import table
-from ttaps.evaluate.statistics import signed
-
-HEAD = ["", "n", "before", "95 %", "after", "95 %", "difference", "95 %", "fixed", "broken", "p"]
+from ttaps.report.render import BEFORE_AFTER_HEAD, INTERVAL, before_after_text, column_blocks, terminal_width
 
 
 def accuracy_text(found: pd.DataFrame, source: bool = False) -> str:
-    """Format an accuracy table: accuracy in % before and after with 95 % intervals, and the difference; without steps only one."""
+    """Format an accuracy table: accuracy in % before and after with 95 % intervals, and the difference; without steps only one.
+
+    Where a terminal is too narrow for all columns, the last ones come below the others.
+    """
     several = found.index.get_level_values("severity")[:-1].nunique() > 1
+    head = ["", "n", *(["accuracy", INTERVAL] if source else BEFORE_AFTER_HEAD)]
     rows = []
     for (corruption, severity), line in found.iterrows():
         name = f"{corruption} {severity}" if several and severity else corruption
-        before, after = (
-            f"{line[end]:.1f} {line[f'{end}_low']:.1f}-{line[f'{end}_high']:.1f}".split() for end in ("before", "after")
-        )
-        interval = f"{signed(line['change_low'])} to {signed(line['change_high'])}"
-        change = [signed(line["change"]), interval, f"{line['fixed']:.0f}", f"{line['broken']:.0f}", f"{line['p']:.2g}"]
-        rows.append([name, f"{line['n']:.0f}", *(after if source else [*before, *after, *change])])
-    return table(["", "n", "accuracy", "95 %"] if source else HEAD, rows, rule_before_last=True)
+        numbers = before_after_text(line)
+        rows.append([name, f"{line['n']:.0f}", *(numbers[2:4] if source else numbers)])
+    widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
+    blocks = column_blocks(head, widths, terminal_width())
+    parts = [[[row[x] for x in block] for row in (head, *rows)] for block in blocks]
+    return "\n\n".join(table(part[0], part[1:], rule_before_last=True) for part in parts)
 
 
 def accuracy_records(found: pd.DataFrame) -> dict[str, Any]:

@@ -116,9 +116,8 @@ def _told_apart(names: pd.Series[str], extra: pd.Series[str]) -> pd.Series[str]:
 def _column(rows: pd.DataFrame, known: pd.DataFrame) -> TableColumn:
     first = rows.iloc[0]
     model = known.loc[first["fingerprint"]]
-    if (
-        first["method"] == "source"
-    ):  # without adaptation a seed of views changes nothing: keep the one with the most images
+    if first["method"] == "source":
+        # Without adaptation a seed of views changes nothing: keep the one with the most images.
         longest = rows.groupby(RUN).size().groupby("fingerprint").idxmax()
         rows = rows[pd.MultiIndex.from_frame(rows[RUN]).isin(longest)]
     rows = rows.sort_values(["training_seed", *RUN, "corruption", "severity", "image"])

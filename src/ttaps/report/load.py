@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttaps.evaluate.frame import load_rows, load_traces
+from ttaps.evaluate.frame import IDENTITY, ITEM, load_rows, load_traces
 from ttaps.evaluate.store import Store
 
 RUN = ["fingerprint", "seed"]
@@ -49,7 +49,9 @@ def load_results(folders: Sequence[Path]) -> Results:
     for folder in folders:
         with Store(folder, write=False) as store:
             models |= store.models()
-    return Results(tuple(folders), load_rows(folders), models)
+    rows = load_rows(folders)
+    once = [name for name in (*IDENTITY, *ITEM) if name != "model"]  # a model that was renamed is the same model
+    return Results(tuple(folders), rows.drop_duplicates(once, ignore_index=True), models)
 
 
 def load_published(data: str, severity: int | None) -> pd.DataFrame:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
 
 from ttaps import __version__
 from ttaps.evaluate.statistics import significant
@@ -25,6 +27,7 @@ def page(tables: Sequence[Table], figures: Sequence[ReportFigure], notes: Sequen
     loader = FileSystemLoader(Path(__file__).parent)
     engine = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     engine.filters["png"] = lambda figure: base64.b64encode(png_bytes(figure)).decode()
+    engine.filters["breakable"] = lambda label: Markup(re.sub(r"([:,\[])", r"\1<wbr>", str(escape(label))))
     engine.globals |= {"text_tables": text_tables, "figures": figures}
     data_sets = []
     for main in highest_severity(tables):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from ttaps.report.protocol import column_protocol, protocol
 from ttaps.report.tables import Table
 
 MISSING = "-"
+INTERVAL = "95 %"
+MOST_NAME, MOST_HEAD = 20, 14  # characters in a line, where there is not room for more
+CHANGE_HEAD = ("difference", INTERVAL, "fixed", "broken", "p")
+BEFORE_AFTER_HEAD = ("before", INTERVAL, "after", INTERVAL, *CHANGE_HEAD)
 TEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -85,6 +90,13 @@ def two_lines(column: TableColumn) -> str:
     return "\n".join(filter(None, (column.label, column.paper_name)))
 
 
+def before_after_text(line: Any) -> list[str]:
+    """Return accuracy before and after adaptation with its intervals, and the difference."""
+    intervals = ((line.before, line.before_low, line.before_high), (line.after, line.after_low, line.after_high))
+    accuracies = [text for middle, low, high in intervals for text in (f"{middle:.1f}", f"{low:.1f}-{high:.1f}")]
+    return [*accuracies, *change_text(line)]
+
+
 def change_text(line: Any) -> list[str]:
     """Return a difference, its interval, how many labels were fixed and broken, and p."""
     interval = f"{signed(line.change_low)} to {signed(line.change_high)}"
@@ -105,14 +117,8 @@ def _interval_table(table: Table) -> TextTable:
 
 def _change_table(table: Table, column: TableColumn) -> TextTable:
     """Return what adaptation changed: before, after, and a paired test of the difference."""
-    rows = []
-    for line in table.of(column).itertuples():
-        before, after = (
-            (f"{getattr(line, end):.1f}", f"{getattr(line, f'{end}_low'):.1f}-{getattr(line, f'{end}_high'):.1f}")
-            for end in ("before", "after")
-        )
-        rows.append((str(line.Index), f"{line.n:.0f}", *before, *after, *change_text(line)))
-    head = ("", _images(column), "before", "95 %", "after", "95 %", "difference", "95 %", "fixed", "broken", "p")
+    rows = [(str(line.Index), f"{line.n:.0f}", *before_after_text(line)) for line in table.of(column).itertuples()]
+    head = ("", _images(column), *BEFORE_AFTER_HEAD)
     title = f"{column.label}: {table.metric} before and after adaptation, in %"
     return TextTable(title, head, tuple(rows), average=AVERAGE in table.rows)
 
@@ -123,7 +129,7 @@ def _comparison_table(table: Table) -> TextTable:
     rows = tuple(
         (f"{line['first']} → {line['second']}", f"{line.n:.0f}", *change_text(line)) for _, line in lines.iterrows()
     )
-    head = ("from → to", _images(*table.columns), "difference", "95 %", "fixed", "broken", "p")
+    head = ("from → to", _images(*table.columns), *CHANGE_HEAD)
     over = f"averaged over {'corruptions' if table.severity else 'severities'}, " if AVERAGE in table.rows else ""
     title = f"Differences between columns: {table.metric}, {over}on the images both have, in points"
     return TextTable(title, head, rows)
@@ -191,20 +197,54 @@ def tex(text: str) -> str:
 def print_tables(tables: Sequence[Table], form: str = "auto") -> None:
     """Print tables as ``md``, ``tex``, ``csv`` or ``text``; ``auto`` is text on a terminal, else Markdown."""
     if form == "text" or (form == "auto" and sys.stdout.isatty()):
-        console = Console(highlight=False)
+        room = terminal_width()
+        console = Console(width=room, highlight=False)
         for text in (text for table in tables for text in text_tables(table)):
-            console.print(_rich(text), *(Text(f"- {note}", style="dim") for note in text.notes), "", sep="\n")
+            notes = (Text(f"- {note}", style="dim") for note in text.notes)
+            console.print(Text(text.title, style="italic"), *_rich(text, room), *notes, "", sep="\n")
     else:
         print({"tex": latex, "csv": to_csv}.get(form, markdown)(tables), end="")
 
 
-def _rich(text: TextTable) -> RichTable:
-    shown = RichTable(title=Text(text.title), title_justify="left", box=None, pad_edge=False)
-    for place, name in enumerate(text.head):
-        shown.add_column(Text(name), justify="right" if place else "left", overflow="fold")
-    for y, row in enumerate(text.rows):
-        shown.add_row(*(Text(cell, style="bold" if (y, x) in text.bold else "") for x, cell in enumerate(row)))
-    return shown
+def _rich(text: TextTable, room: int) -> list[RichTable]:
+    """Return a table in blocks that fit a terminal: names may take several lines, numbers never."""
+    names, *numbers = ([len(cell) for cell in cells] for cells in zip(*text.rows, strict=True))
+    heads = [max(map(len, name.split("\n"))) for name in text.head[1:]]
+    widths = [min(max(names), max(room // 3, MOST_NAME))]
+    widths += [max(*cells, min(head, MOST_HEAD)) for cells, head in zip(numbers, heads, strict=True)]
+    blocks: list[RichTable] = []
+    for block in column_blocks(text.head, widths, room):
+        shown = RichTable(box=None, pad_edge=False, title="" if blocks else None)  # an empty line between blocks
+        for x in block:
+            shown.add_column(Text(text.head[x]), justify="right" if x else "left", overflow="fold", width=widths[x])
+        for y, row in enumerate(text.rows):
+            shown.add_row(*(Text(row[x], style="bold" if (y, x) in text.bold else "") for x in block))
+        blocks.append(shown)
+    return blocks
+
+
+def terminal_width() -> int:
+    """Return how many characters a line may have; a file has room for all."""
+    return shutil.get_terminal_size(fallback=(10_000, 0)).columns
+
+
+def column_blocks(head: Sequence[str], widths: Sequence[int], room: int) -> list[list[int]]:
+    """Return the columns to show side by side, in so many characters; each block begins with the names, in column 0.
+
+    An interval stays beside its number.
+    """
+    units: list[list[int]] = []
+    for place, name in list(enumerate(head))[1:]:
+        if name == INTERVAL:
+            units[-1].append(place)
+        else:
+            units.append([place])
+    blocks = [[0]]
+    for unit in units:
+        if len(blocks[-1]) > 1 and sum(widths[place] + 2 for place in blocks[-1] + unit) - 2 > room:
+            blocks.append([0])
+        blocks[-1] += unit
+    return blocks
 
 
 def to_csv(tables: Sequence[Table]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Literal
 
@@ -34,8 +35,19 @@ class Table:
     ``n_max``), and the statistics of :mod:`ttaps.evaluate.statistics`. What was not evaluated is missing."""
     published: pd.DataFrame
     """By (column, row): ``value``, ``std`` and ``best``; columns have the paper's names."""
-    comparisons: pd.DataFrame
-    """By (first, second, row): the statistics of two columns on the images that both have."""
+
+    @cached_property
+    def comparisons(self) -> pd.DataFrame:
+        """By (first, second, row): the statistics of two columns on the images that both have; of many columns they take seconds."""
+        by = "severity" if self.severity is None else "corruption"
+        names, found = ["first", "second", "row"], {}
+        for first, second in combinations(self.columns, 2):
+            lines = _named_rows(compare_table(first.at(self.severity), second.at(self.severity), [by]))
+            if len(lines):
+                found[first.label, second.label] = lines[lines.index.isin(self.rows)]
+        if not found:
+            return pd.DataFrame(columns=STATISTICS, index=pd.MultiIndex.from_arrays([[], [], []], names=names))
+        return in_metric(pd.concat(found, names=names), self.metric)
 
     @property
     def adapting(self) -> list[TableColumn]:
@@ -90,13 +102,11 @@ def _table(columns: Sequence[TableColumn], severity: int | None, metric: Metric,
     parts = {column.label: column.at(severity) for column in columns}
     parts = {label: part for label, part in parts.items() if len(part)}
     by = "severity" if severity is None else "corruption"
-    pairs = {(a, b): _named_rows(compare_table(parts[a], parts[b], [by])) for a, b in combinations(parts, 2)}
     numbers = pd.concat({label: _numbers(part, by) for label, part in parts.items()}, names=["column", "row"])
     rows = tuple(sorted(numbers.index.unique("row"), key=lambda row: (row == AVERAGE, ORDER.get(row, -1), row)))
     if len(rows) == 2:  # the average of one row is that row
         rows = rows[:1]
         numbers = numbers.drop(index=AVERAGE, level="row")
-        pairs = {pair: lines.iloc[:1] for pair, lines in pairs.items()}
     numbers = in_metric(numbers, metric)
     data, digest = columns[0].rows[["data", "digest"]].iloc[0]
     printed = _published(load_published(data, severity if published else None), rows, metric)
@@ -105,7 +115,6 @@ def _table(columns: Sequence[TableColumn], severity: int | None, metric: Metric,
         columns=tuple(column for column in columns if column.label in parts),
         numbers=numbers.assign(best=_best(numbers, rows, metric)),
         published=printed.assign(best=_best(printed, rows, metric)),
-        comparisons=in_metric(_comparisons(pairs), metric),
     )
 
 
@@ -134,13 +143,6 @@ def _published(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd
         if AVERAGE in rows and len(own) < whole[name] - 1:
             numbers.loc[(name, AVERAGE), ["value", "std"]] = own["value"].mean(), float("nan")
     return numbers if metric == "accuracy" else numbers.assign(value=100 - numbers["value"])
-
-
-def _comparisons(pairs: Mapping[tuple[str, str], pd.DataFrame]) -> pd.DataFrame:
-    known, names = {pair: lines for pair, lines in pairs.items() if len(lines)}, ["first", "second", "row"]
-    if known:
-        return pd.concat(known, names=names)
-    return pd.DataFrame(columns=STATISTICS, index=pd.MultiIndex.from_arrays([[], [], []], names=names))
 
 
 def _best(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd.Series[bool]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttaps.evaluate.statistics import AVERAGE, CONDITION, measure, signed
+from ttaps.evaluate.frame import IDENTITY, ITEM
+from ttaps.evaluate.statistics import AVERAGE, measure, signed
 from ttaps.report.columns import TableColumn
 from ttaps.report.figures.style import (
     FAINT,
@@ -21,7 +22,6 @@ from ttaps.report.figures.style import (
     styled,
     two_panels,
 )
-from ttaps.report.load import RUN
 from ttaps.report.tables import SEVERITY, Table, in_metric
 
 MANY = 4  # lines: with more of them bands hide each other, and only the last point has its interval
@@ -35,7 +35,7 @@ ENDS = ("before", "after")
 
 def step_changes(rows: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
     """Return, by step from 0 on, accuracy before adaptation and after that step, averaged over corruptions and seeds."""
-    key = [*RUN, "spec", "protocol", *CONDITION, "image"]
+    key = [*IDENTITY, *ITEM]
     own = traces.merge(rows[key])
     first = own.loc[own["step"] == 0, [*key, "correct"]].rename(columns={"correct": "correct_before"})
     pairs = own.rename(columns={"correct": "correct_after"}).merge(first, on=key)

@@ -50,9 +50,11 @@ def draw_all(
         else:
             figures += _over_steps(table, results)
             open_data = opener(root)
+            problems: dict[str, list[str]] = {}
             for column in adapting:
                 figures += _of_column(table, column)
-                figures += _flips(table, column, results, open_data, notes)
+                figures += _flips(table, column, results, open_data, problems)
+            notes += [f"No images of {', '.join(of)} on {table.images}: {why}." for why, of in problems.items()]
     figures += _projections(results.folders, notes)
     names = [figure.name for figure in figures]
     twice = [names[:place].count(name) for place, name in enumerate(names)]  # names are shorter than labels
@@ -117,14 +119,14 @@ def _of_column(table: Table, column: TableColumn) -> Iterator[ReportFigure]:
 
 
 def _flips(
-    table: Table, column: TableColumn, results: Results, open_data: Opener, notes: list[str]
+    table: Table, column: TableColumn, results: Results, open_data: Opener, problems: dict[str, list[str]]
 ) -> Iterator[ReportFigure]:
     rows = column.at(table.severity)
     own = rows[(rows[RUN] == rows[RUN].iloc[0]).all(axis=1)]  # of one seed
     size = results.models.get(str(own["fingerprint"].iat[0]), {}).get("model", {}).get("image_size", 32)
     flips, problem = find_flips(own, open_data, size)
     if problem:
-        notes.append(f"No images of {column.label} on {table.images}: {problem}.")
+        problems.setdefault(problem, []).append(column.label)
         return
     caption = (
         f"{table.images}: images whose label {column.label} changed for better or worse, a few of each corruption, chosen without "

@@ -25,10 +25,11 @@ Opener = Callable[[str, tuple[str, ...], tuple[int, ...], int], "Benchmark"]
 
 def opener(root: Path | None) -> Opener:
     """Return a function that opens each data set once: a folder of images is read whole for its digest."""
-    from ttaps.evaluate.benchmark import open_benchmark  # needs torch, which a report without images does not
 
     @cache
     def open_once(name: str, corruptions: tuple[str, ...], severities: tuple[int, ...], size: int) -> Benchmark:
+        from ttaps.evaluate.benchmark import open_benchmark  # needs torch, which a report without images does not
+
         return open_benchmark(name, root, corruptions=corruptions, severities=severities, size=size)
 
     return open_once
@@ -46,12 +47,12 @@ def find_flips(rows: pd.DataFrame, open_data: Opener, size: int) -> tuple[list[T
     try:
         data = _open(rows, open_data, size)
     except TtapsError as error:
-        return [], f"its images cannot be read here ({str(error).splitlines()[0]})"
+        return [], f"the images cannot be read here ({str(error).splitlines()[0].rstrip('.')})"
     if (data.labels[chosen["image"]] != chosen["label"]).any():
         return [], "the model has its classes in another order than the data set"
     if (chosen[["before", "after"]] >= len(data.classes)).any(axis=None):
         return [], "the data set has only some of the model's classes"
-    return [_tile(data, row) for row in chosen.itertuples()], ""
+    return [make_tile(data, row) for _, row in chosen.iterrows()], ""
 
 
 def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
@@ -71,7 +72,8 @@ def _open(rows: pd.DataFrame, open_data: Opener, size: int) -> Benchmark:
     return data
 
 
-def _tile(data: Benchmark, row: Any) -> Tile:
+def make_tile(data: Benchmark, row: Any) -> Tile:
+    """Return the image of a stored row with its labels; one that has none any more (not a number) says so."""
     before, after = (data.classes[label] if label >= 0 else "none" for label in (row.before, row.after))
     item = Item(str(row.corruption), int(row.severity), int(row.image))
     return Tile(data.pixels(item), data.classes[row.label], before, after, item.corruption)
