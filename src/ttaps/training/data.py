@@ -48,6 +48,15 @@ def training_images(data: str, root: Path, model: ModelConfig, any_classes: bool
         raise UsageError(
             f"{data} has {count} classes, the network {model.num_classes}: set --model.num-classes {count}."
         )
+    if count < 2:
+        raise UsageError(f"{data} has only one class, '{images.classes[0]}': a classifier needs at least two.")
+    empty = sorted(set(range(count)) - set(images.labels.tolist()))
+    if empty:
+        names = ", ".join(images.classes[label] for label in empty[:3]) + (", ..." if len(empty) > 3 else "")
+        raise UsageError(
+            f"{data} has no image of {len(empty)} of its {count} classes ({names}).\n"
+            "Leave those classes out, and number the labels from 0 without gaps."
+        )
     height, width = images.images.shape[-2:]
     if not height == width == model.image_size:
         raise UsageError(

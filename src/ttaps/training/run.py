@@ -91,14 +91,8 @@ class Run:
             first = self._restore()
             if first == 0:
                 trainer.numerics = fastest(self.config, trainer.network, trainer.device)
-            never_joint = self.config.objective != "baseline" and not self.schedule.joint_weight(
-                self.schedule.steps - 1
-            )
-            if never_joint and first < self.schedule.steps:
-                log_info(
-                    f"The loss of {self.config.objective} begins at epoch {self.config.schedule.joint_start_epoch:g}, but the run "
-                    f"ends at {self.config.epochs:g}: only the cross-entropy is trained.\nLower --schedule.joint-start-epoch."
-                )
+            if first < self.schedule.steps:
+                self._check_start(first)
         if self.ranks.size > 1:
             self.ranks.assert_equal("their settings or images", to_toml(self.config), trainer.split.digest)
             self.ranks.broadcast(tensor for group in trainer.tensors().values() for tensor in group.values())
@@ -107,6 +101,28 @@ class Run:
             first = self.ranks.broadcast_int(first)
         trainer.numerics.place(trainer.network)
         return first
+
+    def _check_start(self, first: int) -> None:
+        """Refuse weights that are not numbers, and say what in the settings may surprise."""
+        config, last = self.config, self.schedule.steps - 1
+        weights = self.trainer.network.state_dict()
+        broken = next((name for name, weight in weights.items() if not weight.isfinite().all()), None)
+        if broken and config.stop_on_collapse:
+            origin = f"the run in {self.folder}" if first else f"the model '{config.init_from}'"
+            raise TrainingCollapsed(
+                f"The weights '{broken}' of {origin} are not numbers, before the first step of this run.\n"
+                "Start from other weights (--init-from) in another folder."
+            )
+        if config.objective != "baseline" and not self.schedule.joint_weight(last):
+            log_info(
+                f"The loss of {config.objective} begins at epoch {config.schedule.joint_start_epoch:g}, but the run "
+                f"ends at {config.epochs:g}: only the cross-entropy is trained.\nLower --schedule.joint-start-epoch."
+            )
+        if (size := self.schedule.size(last)) != config.model.image_size:
+            log_info(
+                f"Trained at {size} pixels until the end (schedule.resolutions), validated and used at "
+                f"{config.model.image_size} (model.image_size)."
+            )
 
     def _restore(self) -> int:
         """Load the saved state, and return the step to resume at."""
