@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partialmethod
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from rich.progress import TaskID
 
 from helpers.small_training import SHORT, TINY
 from ttaps.data import ImageSet
@@ -305,7 +307,7 @@ def test_a_resolution_that_is_not_the_networks_is_told(
         config = replace(SHORT, epochs=0.1, objective="baseline", schedule=ScheduleConfig(resolutions=sizes))
         Run(config, tmp_path / str(sizes), Split.of(textures)).train()
         said = " ".join(capsys.readouterr().err.split())
-        assert ("Trained at 6 pixels until the end (schedule.resolutions), validated and used at 8" in said) == told
+        assert ("Training ends at 6 pixels (schedule.resolutions); the network is validated and used at 8" in said) == told
 
 
 @pytest.mark.parametrize(
@@ -320,6 +322,20 @@ def test_labels_that_cannot_be_learnt_are_refused(labels: list[int], message: st
     np.savez(tmp_path / "own.npz", images=np.zeros((6, 8, 8, 3), np.uint8), labels=labels * 2)
     with pytest.raises(UsageError, match=message):
         training_images(str(tmp_path / "own.npz"), tmp_path, TINY, any_classes=True)
+
+
+def test_a_batch_has_at_most_all_images_and_so_has_its_speed(textures: ImageSet, tmp_path: Path) -> None:
+    run = Run(replace(SHORT, batch_size=100_000), tmp_path, Split.of(textures))
+    progress: Any = Mock()
+    run._watch(0, {"loss": torch.tensor(1.0)}, progress, TaskID(0), seconds=2.0)
+    assert progress.below == f"loss 1.000  {len(run.trainer.images) / 2:.0f} images/s"
+
+
+def test_images_of_another_size_are_refused_with_the_size_to_set(tmp_path: Path) -> None:
+    for width, remedy in ((9, "Set --model.image-size 9."), (7, "Make the images square.")):
+        np.savez(tmp_path / "own.npz", images=np.zeros((4, 9, width, 3), np.uint8), labels=[0, 1, 2, 3])
+        with pytest.raises(UsageError, match=rf"images of {width}x9 pixels, the network takes 8x8.\n{remedy}"):
+            training_images(str(tmp_path / "own.npz"), tmp_path, TINY)
 
 
 def test_what_is_only_watched_may_change_on_the_way(finished: Path, textures: ImageSet, pictures: Path) -> None:

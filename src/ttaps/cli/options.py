@@ -103,12 +103,11 @@ def option_names(kind: type) -> set[str]:
 
 
 def peek(arguments: Sequence[str], option: str) -> str | None:
-    """Return an option's value before the rest is parsed: it decides what the other options are."""
-    for place, argument in enumerate(arguments):
-        if argument == option and place + 1 < len(arguments):
-            return arguments[place + 1]
-        if argument.startswith(f"{option}="):
-            return argument.partition("=")[2]
+    """Return an option's value before the rest is parsed: it decides what the other options are. ``_`` is as good as ``-``."""
+    for argument, following in zip(arguments, (*arguments[1:], None), strict=True):
+        name, given, value = argument.partition("=")
+        if name.replace("_", "-") == option:
+            return value if given else following
     return None
 
 

@@ -57,10 +57,9 @@ class ModelConfig:
         check_min(self, width=1, num_groups=1, image_size=1, stem_padding=0)
         if not all(0 < value < math.inf for value in self.std):
             raise UsageError(f"model.std must be positive, not {self.std}.")
-        if not all(map(math.isfinite, (*self.mean, self.classifier_scale))):
-            raise UsageError(
-                f"model.mean and model.classifier_scale must be numbers, not {self.mean} and {self.classifier_scale}."
-            )
+        for name, values in (("mean", self.mean), ("classifier_scale", (self.classifier_scale,))):
+            if not all(map(math.isfinite, values)):
+                raise UsageError(f"model.{name} must be finite, not {', '.join(map(str, values))}.")
         if self.depth < 8 or (self.depth - 2) % 6:
             raise UsageError(f"model.depth must be 6n + 2 (8, 14, 20, 26, 32, ...), not {self.depth}.")
         grouped = {"width": self.width} if self.norm == "group" else {}

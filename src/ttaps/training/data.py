@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def training_images(data: str, root: Path, model: ModelConfig, any_classes: bool
     if not height == width == model.image_size:
         raise UsageError(
             f"{data} has images of {width}x{height} pixels, the network takes {model.image_size}x{model.image_size}.\n"
-            "Set --model.image-size, or make the images square."
+            + (f"Set --model.image-size {width}." if height == width else "Make the images square.")
         )
     return Split.of(images)
 
@@ -76,7 +76,7 @@ class Batch:
     step: int
     size: int
     """Resolution of the views in pixels."""
-    rows: slice | None = None
+    rows: slice = field(default_factory=lambda: slice(None))
     """This process's rows of the whole batch; views are drawn for the whole batch, so the number of processes does not change them."""
     total: int | None = None
     """Size of the whole batch, over all processes."""
@@ -94,7 +94,7 @@ class Batch:
         """Return one view of every image, or of the ``chosen`` ones, drawn for this step and ``name``."""
         draw = generator(self.seed, "views", name, self.step)
         parameters: Any = kind.sample(self.total or len(self.images), self.images.shape[-1], draw)
-        parameters = parameters[self.rows or slice(None)]
+        parameters = parameters[self.rows]
         images = self.images
         if chosen is not None:
             parameters, images = parameters[chosen], images[chosen.to(images.device)]

@@ -120,7 +120,7 @@ class Run:
             )
         if (size := self.schedule.size(last)) != config.model.image_size:
             log_info(
-                f"Trained at {size} pixels until the end (schedule.resolutions), validated and used at "
+                f"Training ends at {size} pixels (schedule.resolutions); the network is validated and used at "
                 f"{config.model.image_size} (model.image_size)."
             )
 
@@ -158,7 +158,8 @@ class Run:
         row = {name: round(part.item(), 5) for name, part in parts.items() if part.ndim == 0}
         shown = "  ".join(f"{name} {value:.3f}" for name, value in row.items())
         progress.update(task, completed=done)
-        progress.below = f"{shown}  {self.config.batch_size / seconds:.0f} images/s"
+        images = min(self.config.batch_size, len(self.trainer.images))
+        progress.below = f"{shown}  {images / seconds:.0f} images/s"
         if done % LOG_EVERY == 0 or done == self.schedule.steps:
             place = {"step": done, "epoch": round(self.schedule.epoch(done), 3), "lr": self.schedule.lr_factor(step)}
             run_dir.log_metrics(self.folder, {**place, **row})

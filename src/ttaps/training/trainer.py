@@ -76,7 +76,7 @@ class Trainer:
         self.network.renormalize_prototypes()
         if self.ema:
             self.ema.update(self.network.named_parameters(), step)
-        return self.ranks.reduce_metrics(parts, batch.rows or slice(None), batch.total or len(batch.images))
+        return self.ranks.reduce_metrics(parts, batch.rows, batch.total or len(batch.images))
 
     def batch(self, step: int) -> Batch:
         """Return the images of one step, or this process's rows of them."""
