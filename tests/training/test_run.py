@@ -307,7 +307,9 @@ def test_a_resolution_that_is_not_the_networks_is_told(
         config = replace(SHORT, epochs=0.1, objective="baseline", schedule=ScheduleConfig(resolutions=sizes))
         Run(config, tmp_path / str(sizes), Split.of(textures)).train()
         said = " ".join(capsys.readouterr().err.split())
-        assert ("Training ends at 6 pixels (schedule.resolutions); the network is validated and used at 8" in said) == told
+        assert (
+            "Training ends at 6 pixels (schedule.resolutions); the network is validated and used at 8" in said
+        ) == told
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Run:
             return
         saved = time.perf_counter()
         with bar() as progress, graceful_interrupt(self.ranks.size == 1) as stop:
-            task = progress.add_task(f"{self.config.objective}", total=self.schedule.steps, completed=first, note="")
+            task = progress.add_task(self.config.objective, total=self.schedule.steps, completed=first, note="")
             for step in range(first, self.schedule.steps):
                 began = time.perf_counter()
                 if step and self.ranks.first and self.schedule.joint_begins(step):
