@@ -77,6 +77,11 @@ def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
         ({"epochs": float("nan")}, r"epochs must be positive, not nan"),
         ({"batch_size": -1}, r"batch_size must be positive, not -1"),
         ({"validate_every": 0}, r"validate_every must be positive"),
+        ({"checkpoint_minutes": -1}, r"checkpoint_minutes must be at least 0, not -1"),
+        ({"checkpoint_minutes": float("nan")}, r"checkpoint_minutes must be at least 0, not nan"),
+        ({"schedule": {"warmup_epochs": -2}}, r"schedule.warmup_epochs must be at least 0, not -2"),
+        ({"loss": {"sinkhorn_iterations": -1}}, r"loss.sinkhorn_iterations must be at least 0, not -1"),
+        ({"model": {"mean": [0.5, float("nan"), 0.5]}}, r"model.mean must be finite, not 0.5, nan, 0.5"),
         (
             {"objective": "ttt", "model": {"heads": ["rotation"]}, "augmentation": {"ce_view": "views"}},
             r"ttt has no SwAV views",

@@ -325,8 +325,9 @@ def test_a_config_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
 
 
 def test_a_network_for_other_classes(refused: Refused, tmp_path: Path) -> None:
-    words = refused(*SMOKE, "--model.num-classes", "7", "--out", tmp_path / "run", code=2)
-    assert words == "sample has 10 classes, the network 7: set --model.num-classes 10."
+    for option in ("--model.num-classes", "--model.num_classes"):
+        words = refused(*SMOKE, option, "7", "--out", tmp_path / "run", code=2)
+        assert words == "sample has 10 classes, the network 7: set --model.num-classes 10."
 
 
 # Data

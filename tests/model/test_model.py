@@ -172,6 +172,9 @@ def test_config_survives_json() -> None:
         ({"num_prototypes": -3}, "prototypes must be at least 1, not -3"),
         ({"stem_padding": -1}, "stem_padding must be at least 0, not -1"),
         ({"std": (0.2, 0.0, 0.2)}, "std must be positive"),
+        ({"std": (0.2, float("nan"), 0.2)}, "std must be positive"),
+        ({"mean": (float("inf"), 0.5, 0.5)}, "mean must be finite, not inf, 0.5, 0.5"),
+        ({"classifier_scale": float("nan")}, "classifier_scale must be finite, not nan"),
     ],
 )
 def test_impossible_networks_are_refused(values: dict[str, Any], message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +13,16 @@ import torch
 from helpers.small_training import SHORT
 from ttaps.data import ImageSet
 from ttaps.errors import CheckpointError, UsageError
-from ttaps.model.checkpoint import load_model
+from ttaps.model.checkpoint import load_model, save_model
 from ttaps.model.registry import known_models
+from ttaps.training.collapse import TrainingCollapsed
 from ttaps.training.config import TrainConfig
 from ttaps.training.data import Split
 from ttaps.training.fork import fork
 from ttaps.training.init_from import describe_init
 from ttaps.training.presets import preset_names, read_preset
 from ttaps.training.run import Run
+from ttaps.training.run_dir import load_state, save_state
 from ttaps.training.trainer import Trainer, initial_network
 
 
@@ -149,3 +152,26 @@ def test_a_fork_has_the_heads_of_the_model_too(textures: ImageSet, tmp_path: Pat
         Run(other, tmp_path / name, split).train()
     branched, alone = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("branched", "alone"))
     assert branched == alone
+
+
+def test_weights_that_are_not_numbers_are_not_blamed_on_the_learning_rate(
+    trained: Path, textures: ImageSet, tmp_path: Path
+) -> None:
+    model = load_model(trained)
+    with torch.no_grad():
+        model.network.classifier.weight[0, 0] = math.nan
+    save_model(tmp_path / "broken", model.network, model.classes, model.info, model.card)
+    config = replace(SHORT, init_from=str(tmp_path / "broken"))
+    with pytest.raises(TrainingCollapsed, match=r"'classifier.weight' of the model '.*broken' are not numbers, before"):
+        Run(config, tmp_path / "new", Split.of(textures)).train()
+    assert not (tmp_path / "new" / "resume.safetensors").exists()
+    Run(replace(config, epochs=0.2, stop_on_collapse=False), tmp_path / "told", Split.of(textures)).train()
+
+
+def test_a_state_that_is_not_numbers_is_not_resumed(trained: Path, textures: ImageSet) -> None:
+    state = load_state(trained)
+    assert state
+    state.groups["weights"]["prototypes"][0] = math.inf
+    save_state(trained, replace(state, step=9))
+    with pytest.raises(TrainingCollapsed, match=r"'prototypes' of the run in .* are not numbers"):
+        Run(SHORT, trained, Split.of(textures)).train()

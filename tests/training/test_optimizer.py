@@ -200,13 +200,13 @@ def test_smoothing_moves_the_kernels_of_its_parts_only() -> None:
 def test_average_is_the_weighted_sum_of_all_weights_so_far() -> None:
     history = torch.randn(31, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weight = nn.Parameter(history[:1].clone())
-    average = WeightEMA([("w", weight)], decay=0.8)
+    average = WeightEMA({"w": weight}, decay=0.8)
     share = torch.zeros(31, dtype=torch.float64)
     share[0] = 1
     for step, value in enumerate(history[1:]):
         with torch.no_grad():
             weight.fill_(value)
-        average.update([("w", weight)], step)
+        average.update(step)
         decay = min(0.8, (1 + step) / (10 + step))
         share *= decay
         share[step + 1] = 1 - decay

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partialmethod
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from rich.progress import TaskID
 
 from helpers.small_training import SHORT, TINY
 from ttaps.data import ImageSet
@@ -25,7 +27,7 @@ from ttaps.errors import CheckpointError, TtapsError, UsageError
 from ttaps.files import file_lock
 from ttaps.model.checkpoint import load_model
 from ttaps.training.config import ScheduleConfig, TrainConfig
-from ttaps.training.data import Split
+from ttaps.training.data import Split, training_images
 from ttaps.training.run import Run, graceful_interrupt
 from ttaps.training.run_dir import load_state, rewind_metrics
 from ttaps.training.schedule import Schedule
@@ -295,6 +297,47 @@ def test_mixed_precision_trains(textures: ImageSet) -> None:
 
 def test_a_run_without_sizes_trains_at_the_networks_own() -> None:
     assert Schedule(TrainConfig(model=replace(TINY, image_size=48)), epoch_steps=10).size(0) == 48
+
+
+def test_a_resolution_that_is_not_the_networks_is_told(
+    textures: ImageSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with --model.image-size 64 and a preset that trains at 16 pixels."""
+    for sizes, told in (((6,), True), ((8,), False), ((), False)):
+        config = replace(SHORT, epochs=0.1, objective="baseline", schedule=ScheduleConfig(resolutions=sizes))
+        Run(config, tmp_path / str(sizes), Split.of(textures)).train()
+        said = " ".join(capsys.readouterr().err.split())
+        assert (
+            "Training ends at 6 pixels (schedule.resolutions); the network is validated and used at 8" in said
+        ) == told
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1000, 2000], r"has no image of 1998 of its 2001 classes \(1, 2, 3, ...\).\n.*number the labels from 0"),
+        ([0, 1, 3], r"has no image of 1 of its 4 classes \(2\)"),
+        ([0, 0, 0], r"has only one class, '0'"),
+    ],
+)
+def test_labels_that_cannot_be_learnt_are_refused(labels: list[int], message: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", images=np.zeros((6, 8, 8, 3), np.uint8), labels=labels * 2)
+    with pytest.raises(UsageError, match=message):
+        training_images(str(tmp_path / "own.npz"), tmp_path, TINY, any_classes=True)
+
+
+def test_a_batch_has_at_most_all_images_and_so_has_its_speed(textures: ImageSet, tmp_path: Path) -> None:
+    run = Run(replace(SHORT, batch_size=100_000), tmp_path, Split.of(textures))
+    progress: Any = Mock()
+    run._watch(0, {"loss": torch.tensor(1.0)}, progress, TaskID(0), seconds=2.0)
+    assert progress.below == f"loss 1.000  {len(run.trainer.images) / 2:.0f} images/s"
+
+
+def test_images_of_another_size_are_refused_with_the_size_to_set(tmp_path: Path) -> None:
+    for width, remedy in ((9, "Set --model.image-size 9."), (7, "Make the images square.")):
+        np.savez(tmp_path / "own.npz", images=np.zeros((4, 9, width, 3), np.uint8), labels=[0, 1, 2, 3])
+        with pytest.raises(UsageError, match=rf"images of {width}x9 pixels, the network takes 8x8.\n{remedy}"):
+            training_images(str(tmp_path / "own.npz"), tmp_path, TINY)
 
 
 def test_what_is_only_watched_may_change_on_the_way(finished: Path, textures: ImageSet, pictures: Path) -> None:

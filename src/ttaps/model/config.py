@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,8 +55,11 @@ class ModelConfig:
     def __post_init__(self) -> None:
         check_min(self, num_classes=1, num_prototypes=1, projection_dim=1, hidden_dim=1)
         check_min(self, width=1, num_groups=1, image_size=1, stem_padding=0)
-        if min(self.std) <= 0:
+        if not all(0 < value < math.inf for value in self.std):
             raise UsageError(f"model.std must be positive, not {self.std}.")
+        for name, values in (("mean", self.mean), ("classifier_scale", (self.classifier_scale,))):
+            if not all(map(math.isfinite, values)):
+                raise UsageError(f"model.{name} must be finite, not {', '.join(map(str, values))}.")
         if self.depth < 8 or (self.depth - 2) % 6:
             raise UsageError(f"model.depth must be 6n + 2 (8, 14, 20, 26, 32, ...), not {self.depth}.")
         grouped = {"width": self.width} if self.norm == "group" else {}

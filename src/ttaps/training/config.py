@@ -219,6 +219,12 @@ POSITIVE = (
     *("epochs", "batch_size", "validate_every", "optimizer.lr", "optimizer.muon_lr"),
     *("loss.epsilon", "loss.tau", "mt3.inner_clip"),
 )
+NOT_NEGATIVE = (
+    *("checkpoint_minutes", "optimizer.weight_decay", "optimizer.clip_grad_per_param", "schedule.warmup_epochs"),
+    *("schedule.lr_hold_epochs", "schedule.lr_decay_epochs", "schedule.joint_start_epoch"),
+    *("schedule.joint_ramp_epochs", "schedule.freeze_prototypes_epochs", "loss.gamma_ce", "loss.gamma_ent"),
+    *("loss.sinkhorn_iterations", "mt3.inner_lr", "mt3.gamma_byol"),
+)
 BELOW_ONE = ("wise_ft", "ema_decay", "optimizer.momentum", "optimizer.kernel_smoothing", "loss.label_smoothing")
 
 
@@ -226,6 +232,9 @@ def _check_numbers(config: TrainConfig) -> None:
     for name in POSITIVE:
         if not 0 < (value := attrgetter(name)(config)) < math.inf:
             raise UsageError(f"{name} must be positive, not {value}.")
+    for name in NOT_NEGATIVE:
+        if not 0 <= (value := attrgetter(name)(config)) < math.inf:
+            raise UsageError(f"{name} must be at least 0, not {value}.")
     for name in BELOW_ONE:
         if not 0 <= (value := attrgetter(name)(config)) < 1:
             raise UsageError(f"{name} must be at least 0 and less than 1, not {value}.")

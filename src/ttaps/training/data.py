@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,20 @@ def training_images(data: str, root: Path, model: ModelConfig, any_classes: bool
         raise UsageError(
             f"{data} has {count} classes, the network {model.num_classes}: set --model.num-classes {count}."
         )
+    if count < 2:
+        raise UsageError(f"{data} has only one class, '{images.classes[0]}': a classifier needs at least two.")
+    empty = sorted(set(range(count)) - set(images.labels.tolist()))
+    if empty:
+        names = ", ".join(images.classes[label] for label in empty[:3]) + (", ..." if len(empty) > 3 else "")
+        raise UsageError(
+            f"{data} has no image of {len(empty)} of its {count} classes ({names}).\n"
+            "Leave those classes out, and number the labels from 0 without gaps."
+        )
     height, width = images.images.shape[-2:]
     if not height == width == model.image_size:
         raise UsageError(
             f"{data} has images of {width}x{height} pixels, the network takes {model.image_size}x{model.image_size}.\n"
-            "Set --model.image-size, or make the images square."
+            + (f"Set --model.image-size {width}." if height == width else "Make the images square.")
         )
     return Split.of(images)
 
@@ -67,7 +76,7 @@ class Batch:
     step: int
     size: int
     """Resolution of the views in pixels."""
-    rows: slice | None = None
+    rows: slice = field(default_factory=lambda: slice(None))
     """This process's rows of the whole batch; views are drawn for the whole batch, so the number of processes does not change them."""
     total: int | None = None
     """Size of the whole batch, over all processes."""
@@ -85,7 +94,7 @@ class Batch:
         """Return one view of every image, or of the ``chosen`` ones, drawn for this step and ``name``."""
         draw = generator(self.seed, "views", name, self.step)
         parameters: Any = kind.sample(self.total or len(self.images), self.images.shape[-1], draw)
-        parameters = parameters[self.rows or slice(None)]
+        parameters = parameters[self.rows]
         images = self.images
         if chosen is not None:
             parameters, images = parameters[chosen], images[chosen.to(images.device)]

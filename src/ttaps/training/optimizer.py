@@ -148,19 +148,20 @@ def newton_schulz(matrices: Tensor, iterations: int) -> Tensor:
 class WeightEMA:
     """Exponential moving average of weights, corrected for its start: θ̄ ← d θ̄ + (1 - d) θ with d rising to ``decay``."""
 
-    def __init__(self, weights: Iterable[tuple[str, nn.Parameter]], decay: float) -> None:
-        self.decay = decay
-        self.weights = {name: weight.detach().clone() for name, weight in weights}
+    def __init__(self, weights: Mapping[str, nn.Parameter], decay: float) -> None:
+        self.last, self.decay = dict(weights), decay
+        self.weights = {name: weight.detach().clone() for name, weight in weights.items()}
 
     @torch.no_grad()
-    def restart(self, weights: Iterable[tuple[str, nn.Parameter]]) -> None:
-        """Start again from these weights."""
-        for name, weight in weights:
-            self.weights[name].copy_(weight)
+    def restart(self, names: tuple[str, ...]) -> None:
+        """Forget the past of the weights whose names start like this."""
+        for name, average in self.weights.items():
+            if name.startswith(names):
+                average.copy_(self.last[name])
 
     @torch.no_grad()
-    def update(self, weights: Iterable[tuple[str, nn.Parameter]], step: int) -> None:
-        """Add the weights after ``step`` steps."""
+    def update(self, step: int) -> None:
+        """Add the weights as they are after step number ``step``."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        for name, weight in weights:
-            self.weights[name].lerp_(weight.detach(), 1 - decay)
+        for name, average in self.weights.items():
+            average.lerp_(self.last[name], 1 - decay)

@@ -63,7 +63,7 @@ class Run:
             return
         saved = time.perf_counter()
         with bar() as progress, graceful_interrupt(self.ranks.size == 1) as stop:
-            task = progress.add_task(f"{self.config.objective}", total=self.schedule.steps, completed=first, note="")
+            task = progress.add_task(self.config.objective, total=self.schedule.steps, completed=first, note="")
             for step in range(first, self.schedule.steps):
                 began = time.perf_counter()
                 if step and self.ranks.first and self.schedule.joint_begins(step):
@@ -91,14 +91,8 @@ class Run:
             first = self._restore()
             if first == 0:
                 trainer.numerics = fastest(self.config, trainer.network, trainer.device)
-            never_joint = self.config.objective != "baseline" and not self.schedule.joint_weight(
-                self.schedule.steps - 1
-            )
-            if never_joint and first < self.schedule.steps:
-                log_info(
-                    f"The loss of {self.config.objective} begins at epoch {self.config.schedule.joint_start_epoch:g}, but the run "
-                    f"ends at {self.config.epochs:g}: only the cross-entropy is trained.\nLower --schedule.joint-start-epoch."
-                )
+            if first < self.schedule.steps:
+                self._check_start(first)
         if self.ranks.size > 1:
             self.ranks.assert_equal("their settings or images", to_toml(self.config), trainer.split.digest)
             self.ranks.broadcast(tensor for group in trainer.tensors().values() for tensor in group.values())
@@ -107,6 +101,28 @@ class Run:
             first = self.ranks.broadcast_int(first)
         trainer.numerics.place(trainer.network)
         return first
+
+    def _check_start(self, first: int) -> None:
+        """Refuse weights that are not numbers, and say what in the settings may surprise."""
+        config, last = self.config, self.schedule.steps - 1
+        weights = self.trainer.network.state_dict()
+        broken = next((name for name, weight in weights.items() if not weight.isfinite().all()), None)
+        if broken and config.stop_on_collapse:
+            origin = f"the run in {self.folder}" if first else f"the model '{config.init_from}'"
+            raise TrainingCollapsed(
+                f"The weights '{broken}' of {origin} are not numbers, before the first step of this run.\n"
+                "Start from other weights (--init-from) in another folder."
+            )
+        if config.objective != "baseline" and not self.schedule.joint_weight(last):
+            log_info(
+                f"The loss of {config.objective} begins at epoch {config.schedule.joint_start_epoch:g}, but the run "
+                f"ends at {config.epochs:g}: only the cross-entropy is trained.\nLower --schedule.joint-start-epoch."
+            )
+        if (size := self.schedule.size(last)) != config.model.image_size:
+            log_info(
+                f"Training ends at {size} pixels (schedule.resolutions); the network is validated and used at "
+                f"{config.model.image_size} (model.image_size)."
+            )
 
     def _restore(self) -> int:
         """Load the saved state, and return the step to resume at."""
@@ -142,7 +158,8 @@ class Run:
         row = {name: round(part.item(), 5) for name, part in parts.items() if part.ndim == 0}
         shown = "  ".join(f"{name} {value:.3f}" for name, value in row.items())
         progress.update(task, completed=done)
-        progress.below = f"{shown}  {self.config.batch_size / seconds:.0f} images/s"
+        images = min(self.config.batch_size, len(self.trainer.images))
+        progress.below = f"{shown}  {images / seconds:.0f} images/s"
         if done % LOG_EVERY == 0 or done == self.schedule.steps:
             place = {"step": done, "epoch": round(self.schedule.epoch(done), 3), "lr": self.schedule.lr_factor(step)}
             run_dir.log_metrics(self.folder, {**place, **row})

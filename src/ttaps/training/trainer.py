@@ -51,7 +51,7 @@ class Trainer:
         self.network = initial_network(config, self.start, split.train.classes).to(self.device)
         weights = dict(self.network.named_parameters())
         self.optimizer = Optimizer(weights, config.optimizer)
-        self.ema = WeightEMA(weights.items(), config.ema_decay) if config.ema_decay else None
+        self.ema = WeightEMA(weights, config.ema_decay) if config.ema_decay else None
         self.images = torch.from_numpy(split.train.images).to(self.device)
         self.labels = torch.from_numpy(split.train.labels).to(self.device)
         self.schedule = Schedule.of(config, len(self.images))
@@ -75,8 +75,8 @@ class Trainer:
         self.optimizer.step(self.schedule.lr_factor(step))
         self.network.renormalize_prototypes()
         if self.ema:
-            self.ema.update(self.network.named_parameters(), step)
-        return self.ranks.reduce_metrics(parts, batch.rows or slice(None), batch.total or len(batch.images))
+            self.ema.update(step)
+        return self.ranks.reduce_metrics(parts, batch.rows, batch.total or len(batch.images))
 
     def batch(self, step: int) -> Batch:
         """Return the images of one step, or this process's rows of them."""
@@ -99,9 +99,7 @@ class Trainer:
         if self.config.objective == "ttt" and not has_trained(start, self.network, "rotation"):
             start_rotation_head(self.network)
         if self.ema:  # what starts now has no past to average
-            self.ema.restart(
-                item for item in self.network.named_parameters() if item[0].startswith(HEADS_AND_PROTOTYPES)
-            )
+            self.ema.restart(HEADS_AND_PROTOTYPES)
 
     @torch.no_grad()
     def init_prototypes(self, size: int) -> None:

@@ -32,7 +32,7 @@ def with_prime(views: Tensor, batch: Batch, share: float, name: str, scale: tupl
     """Replace a share of the views, spread evenly over the batch, by PRIME views of the same images."""
     rows = torch.arange(batch.total or len(batch.images))
     chosen = ((rows + 1) * share).floor() > (rows * share).floor()
-    own = chosen[batch.rows or slice(None)].nonzero()[:, 0]
+    own = chosen[batch.rows].nonzero()[:, 0]
     if len(own):
         views[own] = batch.views(PrimeViews(scale=scale), name, own)
     return views

@@ -65,7 +65,7 @@ def draw_tasks(batch: Batch, task_images: int) -> list[Tensor]:
     """Return the images of every task, (3 * task_images, 3, H, W): one view of each image, another, then what is classified."""
     kinds = ((MT3_VIEWS, "s"), (MT3_VIEWS, "t"), (ShiftViews(padding=2, flip_p=0.0), "crop"))
     views = torch.stack([batch.views(kind, name) for kind, name in kinds])  # (3, B, 3, H, W)
-    first = (batch.rows.start or 0) // task_images if batch.rows else 0
+    first = (batch.rows.start or 0) // task_images
     tasks = views.split(task_images, dim=1)
     draws = [generator(batch.seed, "task", batch.step, first + number) for number in range(len(tasks))]
     return [shift_task(task.flatten(0, 1), draw) for task, draw in zip(tasks, draws, strict=True)]

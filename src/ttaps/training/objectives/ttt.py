@@ -42,6 +42,6 @@ def rotated(images: Tensor, batch: Batch, rotations: str) -> tuple[Tensor, Tenso
         images = images.repeat(4, 1, 1, 1)
     else:
         draw = generator(batch.seed, "turns", batch.step)
-        turns = torch.randint(4, (batch.total or count,), generator=draw)[batch.rows or slice(None)]
+        turns = torch.randint(4, (batch.total or count,), generator=draw)[batch.rows]
     turns = turns.to(images.device)
     return quarter_turns(images, turns), turns
