@@ -14,7 +14,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from ttaps.adaptation.engine import CarriedState, map_images
-from ttaps.config import check_min
+from ttaps.config import check_min, check_probability
 from ttaps.model import eval_mode
 
 EPISODIC = "episodic"
@@ -22,7 +22,7 @@ EPISODIC = "episodic"
 
 LEAST_VALUES = {
     **dict.fromkeys(("steps", "lr", "momentum", "weight_decay", "view_pool"), 0),
-    **dict.fromkeys(("confidence_threshold", "patience", "source_weight"), 0),
+    **dict.fromkeys(("patience", "source_weight"), 0),
     **dict.fromkeys(("batch_size", "num_views", "num_pairs"), 1),
 }
 """The least value of settings, which mean the same in every method that has them."""
@@ -43,6 +43,7 @@ class Method(ABC):
     def __post_init__(self) -> None:
         names = {field.name for field in fields(self)}
         check_min(self, **{name: least for name, least in LEAST_VALUES.items() if name in names})
+        check_probability(self, *names & {"confidence_threshold"})
 
     @property
     def num_steps(self) -> int:
