@@ -287,7 +287,9 @@ def test_a_backbone_must_say_how_many_features_it_returns(images: Tensor) -> Non
 
 
 @pytest.mark.parametrize("method", [Source(), Ttaps(adapt_params="projector", steps=1), Memo()])
-def test_a_backbone_that_returns_another_number_of_features_is_refused_with_both(images: Tensor, method: Method) -> None:
+def test_a_backbone_that_returns_another_number_of_features_is_refused_with_both(
+    images: Tensor, method: Method
+) -> None:
     wrong = Network(TINY, nn.Sequential(nn.Flatten()), features=100)
     with pytest.raises(UsageError, match="returns 192 features, the network was made for features=100"):
         method.adapt(wrong, images, range(len(images)))

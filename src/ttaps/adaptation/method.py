@@ -46,12 +46,12 @@ class Method(ABC):
         check_probability(self, *names & {"confidence_threshold"})
 
     @property
-    def num_steps(self) -> int:
+    def steps(self) -> int:
         """Gradient steps per image."""
         return 0
 
     @property
-    def step_size(self) -> float | None:
+    def lr(self) -> float | None:
         """Step size, where there are steps."""
         return None
 
@@ -125,16 +125,6 @@ class GradientMethod(Method):
     """Step size."""
     online: bool = False
     """Keep the weights from image to image: results depend on the order."""
-
-    @property
-    def num_steps(self) -> int:
-        """Gradient steps per image."""
-        return self.steps
-
-    @property
-    def step_size(self) -> float | None:
-        """Step size."""
-        return self.lr
 
     @property
     def carries(self) -> str:

@@ -54,8 +54,12 @@ class Projector(nn.Sequential):
         """Return projections of features (N, features)."""
         if x.shape[1:] != (self.features,):
             found = " x ".join(map(str, x.shape[1:]))
-            raise UsageError(f"The backbone returns {found} features, the network was made for features={self.features}.")
-        return super().forward(x)
+            raise UsageError(
+                f"The backbone returns {found} features, the network was made for features={self.features}."
+            )
+        for layer in self:
+            x = layer(x)
+        return x
 
 
 class Network(nn.Module):

@@ -21,8 +21,6 @@ class SplitNetwork:
     """A network split at a scope: ``frozen(images) -> features`` once, ``adapted(features, weights) -> z`` as often as needed."""
 
     def __init__(self, network: Network, scope: str = "stage3") -> None:
-        self.network = network
-        self.scope = scope
         pieces = network.pieces()
         names = adapted_names(network, scope)
         homes = [[name for name in names if name.startswith(f"{piece}.")] for piece, _ in pieces]
