@@ -59,6 +59,8 @@ def adapt(
     """
     subject = _subject(model, images, normalize, classes)
     batch, single = prepare(images, subject.size)
+    if not isinstance(method, str | Method):
+        raise UsageError(f"A method is a name like 'ttaps:tuned', or a method object, not {type(method).__name__}.")
     if settings and not isinstance(method, str):
         raise UsageError(f"Give settings ({', '.join(settings)}) to the method object itself, not beside it.")
     chosen = parse_method(method, settings) if isinstance(method, str) else method

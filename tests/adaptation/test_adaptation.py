@@ -282,7 +282,8 @@ def test_sinkhorn_codes_spread_over_prototypes() -> None:
         ({"view_pool": 10}, "view_pool must be 0 or at least twice num_pairs"),
         ({"tau": 0.0}, "tau must be positive"),
         ({"lr": float("nan")}, "lr must be at least 0"),
-        ({"confidence_threshold": -1.0}, "confidence_threshold must be at least 0"),
+        ({"confidence_threshold": -1.0}, "confidence_threshold must be a probability, from 0 to 1, not -1.0"),
+        ({"confidence_threshold": 1.5}, "confidence_threshold must be a probability, from 0 to 1, not 1.5"),
         ({"stepz": 3}, "did you mean 'steps'"),
         ({"codes": "sofd"}, "did you mean 'soft'"),
     ],
@@ -290,6 +291,11 @@ def test_sinkhorn_codes_spread_over_prototypes() -> None:
 def test_wrong_settings_are_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         parse_method("ttaps", settings)
+
+
+def test_what_is_no_method_is_refused(network: Network, images: Tensor) -> None:
+    with pytest.raises(UsageError, match="or a method object, not NoneType"):
+        ttaps.adapt(network, images, None)  # type: ignore[arg-type]
 
 
 def test_arrays_are_understood_as_pictures_are_read(network: Network, images: Tensor) -> None:

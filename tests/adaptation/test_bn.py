@@ -21,43 +21,43 @@ def features(images: int = 3) -> Tensor:
     return torch.randn(images, 6, 5, 4, generator=torch.Generator().manual_seed(0)) * 2 + 1
 
 
-@pytest.mark.parametrize("prior", [0.0, 1.0, 16.0])
+@pytest.mark.parametrize("source_weight", [0.0, 1.0, 16.0])
 @pytest.mark.parametrize("images", [1, 3])
-def test_mixture_is_the_papers_for_mean_and_variance(prior: float, images: int) -> None:
+def test_mixture_is_the_papers_for_mean_and_variance(source_weight: float, images: int) -> None:
     norm, x = layer(), features(images)
-    got = BatchStatistics(norm, prior)(x)
+    got = BatchStatistics(norm, source_weight)(x)
     source_mean, source_variance = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     for channel in range(6):
         values = x[:, channel]
         test_mean = values.sum() / values.numel()
         test_variance = (values - test_mean).square().sum() / values.numel()
-        mean = (prior * source_mean[channel] + images * test_mean) / (prior + images)
-        variance = (prior * source_variance[channel] + images * test_variance) / (prior + images)
+        mean = (source_weight * source_mean[channel] + images * test_mean) / (source_weight + images)
+        variance = (source_weight * source_variance[channel] + images * test_variance) / (source_weight + images)
         want = norm.weight[channel] * (values - mean) / (variance + norm.eps).sqrt() + norm.bias[channel]
         torch.testing.assert_close(got[:, channel], want, rtol=1e-5, atol=1e-5)
 
 
-def test_no_prior_is_batch_norm_in_training_mode() -> None:
+def test_no_source_weight_is_batch_norm_in_training_mode() -> None:
     norm, x = layer(), features()
     torch.testing.assert_close(BatchStatistics(norm, 0.0)(x), norm.train()(x), rtol=1e-5, atol=1e-5)
 
 
-def test_a_large_prior_is_batch_norm_in_evaluation_mode() -> None:
+def test_a_large_source_weight_is_batch_norm_in_evaluation_mode() -> None:
     norm, x = layer(), features()
     torch.testing.assert_close(BatchStatistics(norm, 1e9)(x), norm(x), rtol=1e-5, atol=1e-5)
 
 
 def test_whole_net_is_a_net_whose_statistics_were_mixed_by_hand() -> None:
     """Layer by layer, one image: put the mixture into the running statistics and let torch do the rest."""
-    net, image, prior = made("batchnorm").eval(), some_images(1) / 255, 16.0
+    net, image, source_weight = made("batchnorm").eval(), some_images(1) / 255, 16.0
     by_hand, x = frozen_copy(net), image
     for part in by_hand.children():
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
             values = x.reshape(1, x.shape[1], -1)[0]
             for name, own in (("running_mean", values.mean(1)), ("running_var", values.var(1, correction=0))):
-                part.get_buffer(name).mul_(prior / (prior + 1)).add_(own / (prior + 1))
+                part.get_buffer(name).mul_(source_weight / (source_weight + 1)).add_(own / (source_weight + 1))
         x = part(x)
-    got = Bn(prior).adapt(net, image, [0])[0, 1]
+    got = Bn(source_weight).adapt(net, image, [0])[0, 1]
     torch.testing.assert_close(got, x[0].softmax(-1), rtol=0, atol=1e-6)
 
 

@@ -250,7 +250,7 @@ def test_wrong_options_of_adapt(
         (("--limit", "ten"), "--limit"),
         (("--methods", "source,ttap"), "did you mean 'ttaps'"),
         (("--methods", ","), "names no method"),
-        (("--methods", "ttaps[adapt_params=foo]"), "Scope 'foo', or a part of it, covers no weight"),
+        (("--methods", "ttaps[adapt_params=foo]"), "adapt_params 'foo', or a part of it, covers no weight"),
         (("--methods", "bn", "--data", "not looked for"), "Method 'bn' needs BatchNorm layers"),
         (("--seeds", "0,b"), "--seeds must be comma-separated whole numbers"),
         (("--shard", "3/2"), "no shard 3 of 2"),

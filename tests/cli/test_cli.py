@@ -183,6 +183,16 @@ def test_the_figure_shows_the_views_a_method_saw(
     assert figure.read_text().count("<image") == pictures
 
 
+def test_a_figure_of_some_images_says_so(
+    model: str, picture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = tmp_path / "out.svg"
+    for images, words in ((20, ""), (21, " It shows the first 20 of 21 images.")):
+        assert main(["adapt", model, *[picture] * images, "--method", "source", "--figure", str(figure)]) == 0
+        assert figure.read_text().count("<image") == 20
+        assert capsys.readouterr().err.endswith(f"Wrote {figure}.{words}\n")
+
+
 def test_a_picture_whose_name_is_not_text(model: str, tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.png"))
     write_picture(path)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.small_training import TINY
+from ttaps.adaptation import Memo, Method, Source, Ttaps
 from ttaps.config import from_dict
 from ttaps.errors import UsageError
 from ttaps.losses import soft_codes, swapped_prediction
@@ -263,7 +264,7 @@ def test_only_the_adapted_part_uses_other_weights(tiny_network: Network, images:
 
 @pytest.mark.parametrize("scope", ["stage4", "stage3+stage9", "", "prototypes", "classifier"])
 def test_unknown_scopes_are_refused(scope: str, tiny_network: Network) -> None:
-    with pytest.raises(UsageError, match=r"Known scopes are stage3, last_block"):
+    with pytest.raises(UsageError, match=r"Known are stage3, last_block"):
         SplitNetwork(tiny_network, scope)
 
 
@@ -286,3 +287,17 @@ def test_a_backbone_must_say_how_many_features_it_returns(images: Tensor) -> Non
     with pytest.raises(UsageError, match=r"features="):
         Network(TINY, silent)
     assert Network(TINY, silent, features=192)(images).shape == (5, 4)
+
+
+@pytest.mark.parametrize("method", [Source(), Ttaps(adapt_params="projector", steps=1), Memo()])
+def test_a_backbone_that_returns_another_number_of_features_is_refused_with_both(
+    images: Tensor, method: Method
+) -> None:
+    wrong = Network(TINY, nn.Sequential(nn.Flatten()), features=100)
+    with pytest.raises(UsageError, match="returns 192 features, the network was made for features=100"):
+        method.adapt(wrong, images, range(len(images)))
+    unpooled = Network(TINY, nn.Identity(), features=192)
+    with pytest.raises(UsageError, match="returns 3 x 8 x 8 features, the network was made for features=192"):
+        method.adapt(unpooled, images, range(len(images)))
+    with pytest.raises(UsageError, match="adapt_params 'last_block', or a part of it, covers no weight"):
+        adapted_names(unpooled, "last_block")

@@ -14,7 +14,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from ttaps.adaptation.engine import CarriedState, map_images
-from ttaps.config import check_min
+from ttaps.config import check_min, check_probability
 from ttaps.model import eval_mode
 
 EPISODIC = "episodic"
@@ -22,7 +22,7 @@ EPISODIC = "episodic"
 
 LEAST_VALUES = {
     **dict.fromkeys(("steps", "lr", "momentum", "weight_decay", "view_pool"), 0),
-    **dict.fromkeys(("confidence_threshold", "patience", "source_weight"), 0),
+    **dict.fromkeys(("patience", "source_weight"), 0),
     **dict.fromkeys(("batch_size", "num_views", "num_pairs"), 1),
 }
 """Minimum values of settings; a setting means the same in every method that has it."""
@@ -43,14 +43,15 @@ class Method(ABC):
     def __post_init__(self) -> None:
         names = {field.name for field in fields(self)}
         check_min(self, **{name: least for name, least in LEAST_VALUES.items() if name in names})
+        check_probability(self, *names & {"confidence_threshold"})
 
     @property
-    def num_steps(self) -> int:
+    def steps(self) -> int:
         """Gradient steps per image."""
         return 0
 
     @property
-    def step_size(self) -> float | None:
+    def lr(self) -> float | None:
         """Step size, where there are steps."""
         return None
 
@@ -124,16 +125,6 @@ class GradientMethod(Method):
     """Step size."""
     online: bool = False
     """Keep the weights from image to image: results depend on the order."""
-
-    @property
-    def num_steps(self) -> int:
-        """Gradient steps per image."""
-        return self.steps
-
-    @property
-    def step_size(self) -> float | None:
-        """Step size."""
-        return self.lr
 
     @property
     def carries(self) -> str:

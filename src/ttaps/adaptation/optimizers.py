@@ -41,8 +41,9 @@ class Momentum:
 class Adam:
     """Kingma and Ba's m / (√v + ε) of running means, both corrected for their start at zero; their constants."""
 
-    def __init__(self, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> None:
-        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+    beta1, beta2, epsilon = 0.9, 0.999, 1e-8
+
+    def __init__(self) -> None:
         self.moments: dict[str, tuple[Tensor, Tensor]] = {}
         self.steps = 0
 

@@ -49,7 +49,7 @@ class Ttt(GradientMethod):
         """Step down the rotation loss; predict with the adapted stages and the rest of the network as it was."""
         whole = as_network(network)
         shared, rest = whole.split("backbone.stage3")
-        rotation = Functional(nn.Sequential(shared, whole.heads["rotation"]))
+        rotation = Functional(whole.rotation_branch())
         classifier = Functional(nn.Sequential(shared, rest, whole.classifier))
 
         def loss(weights: Weights, step: int) -> Tensor:
@@ -57,10 +57,8 @@ class Ttt(GradientMethod):
             return F.cross_entropy(rotation(views, weights), turns)
 
         def predict(weights: Weights) -> Tensor:
-            both_have = {
-                name: weight for name, weight in weights.items() if name.startswith("0.")
-            }  # those of ``shared``
-            return classifier(image, both_have).softmax(-1)
+            stages = {name: weight for name, weight in weights.items() if name.startswith("0.")}  # of ``shared``
+            return classifier(image, stages).softmax(-1)
 
         source = rotation.weights()
         before, start = predict(source), state.weights or source

@@ -29,7 +29,7 @@ from ttaps.cli.options import (
 from ttaps.data import read_image
 from ttaps.errors import DataError, UsageError
 from ttaps.progress import bar, log_info
-from ttaps.report.figures.images import adaptation_figure
+from ttaps.report.figures.images import MOST_ROWS, adaptation_figure
 from ttaps.report.figures.style import check_figure
 from ttaps.rng import derive_seed
 
@@ -80,9 +80,11 @@ def run(arguments: list[str]) -> None:
             progress.update(task, completed=len(results))
     _print(paths, results, options.json)
     if options.figure:
-        views = [_some_views(method, *each) for each in zip(images, keys, results, strict=True)]
+        drawn = list(zip(images, keys, results, strict=True))[:MOST_ROWS]
+        views = [_some_views(method, *each) for each in drawn]
         adaptation_figure(options.figure, [path.name for path in paths], list(images), views, results)
-        log_info(f"Wrote {options.figure}.")
+        some = f" It shows the first {len(drawn)} of {len(images)} images." if len(drawn) < len(images) else ""
+        log_info(f"Wrote {options.figure}.{some}")
     if errors:
         raise DataError("\n".join(map(str, errors)))
 

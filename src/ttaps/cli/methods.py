@@ -110,8 +110,8 @@ def _describe(name: str, cost: float | None) -> dict[str, Any]:
         "trained_by": list(method.trained_by) or ["any"],
         "adapts": method.adapts,
         "paper": method.paper or None,
-        "steps": method.num_steps or None,
-        "lr": method.step_size,
+        "steps": method.steps or None,
+        "lr": method.lr,
         "cost": cost,
         "presets": list(PRESETS.get(name, {})),
     }

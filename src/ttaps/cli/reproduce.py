@@ -66,9 +66,8 @@ def run(arguments: list[str]) -> None:
 def measured(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str) -> list[Estimate]:
     """Measure, with a progress bar."""
     found = []
-    opened = open_data(
-        grid, jobs, root
-    )  # before the bar: reading images shows its own, and rich before 14.1 refuses two
+    # Before the bar: reading images shows its own, and rich before 14.1 refuses two.
+    opened = open_data(grid, jobs, root)
     with bar() as progress:
         task = progress.add_task("Measuring", total=len(jobs), note="")
         for one in estimate(grid, jobs, opened, out, device):

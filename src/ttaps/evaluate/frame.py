@@ -59,9 +59,8 @@ def read_rows(store: Store, experiments: Sequence[int] | None = None, trace: boo
     identities = [_identity(number, known[number], models) for number in known]
     rows = pd.DataFrame(list(found), columns=names).merge(pd.DataFrame(identities, columns=["experiment", *IDENTITY]))
     confidence = ["confidence_before", "confidence_after"]
-    rows[confidence] = (
-        rows[confidence].astype(float).fillna(0.0)
-    )  # not a number: a destroyed network is sure of nothing
+    # Not a number: a destroyed network is sure of nothing.
+    rows[confidence] = rows[confidence].astype(float).fillna(0.0)
     for end in ("before", "after"):
         rows[f"correct_{end}"] = rows[end] == rows["label"]
     return rows

@@ -172,9 +172,9 @@ class Coverage:
         return {"condition": condition, "image": image, **right}
 
 
-def stratified_order(labels: NDArray[np.int64], seed: int = 0) -> NDArray[np.int64]:
+def stratified_order(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Shuffle images so that their classes take turns: in any prefix the counts of classes not yet used up differ by at most one."""
-    draws = np.random.PCG64(derive_seed("fair order", seed)).random_raw(len(labels))
+    draws = np.random.PCG64(derive_seed("fair order", 0)).random_raw(len(labels))
     turn = np.empty(len(labels), dtype=np.int64)  # of each image within its class
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)

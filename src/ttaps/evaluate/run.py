@@ -111,14 +111,8 @@ class ExperimentRun:
     def __init__(
         self, store: Store, model: Model, data: Benchmark, method: Method, seed: int, plan: Plan, timing: Timing
     ) -> None:
-        self.store, self.model, self.data, self.method, self.seed, self.timing = (
-            store,
-            model,
-            data,
-            method,
-            seed,
-            timing,
-        )
+        self.store, self.timing = store, timing
+        self.model, self.data, self.method, self.seed = model, data, method, seed
         experiment = describe(model, data, method, seed)
         self.spec = experiment.spec
         self.number = open_experiment(store, experiment)
@@ -177,11 +171,11 @@ def _run_episodic(runs: list[ExperimentRun], plan: Plan, size: int) -> Iterator[
     """Yield missing rows group by group, all experiments on one group before the next; its images are read once for all of them."""
     runs = [run for run in runs if not run.method.sequential]
     for items in plan.groups(size):
-        todo = {run: places for run in runs if (places := run.missing(items))}
-        images = next(iter(todo)).read(items) if todo else None
-        for run, places in todo.items():
-            assert images is not None
-            yield run, run.adapt([items[place] for place in places], images[places])
+        images: Tensor | None = None
+        for run in runs:
+            if places := run.missing(items):
+                images = run.read(items) if images is None else images
+                yield run, run.adapt([items[place] for place in places], images[places])
 
 
 def _run_sequential(runs: list[ExperimentRun], plan: Plan, size: int) -> Iterator[tuple[ExperimentRun, list[Row]]]:

@@ -102,13 +102,13 @@ def signed(number: float) -> str:
     return f"{round(number, 1) + 0.0:+.1f}"
 
 
-def wilson(right: float, n: float, z: float = Z95) -> Interval:
+def wilson(right: float, n: float) -> Interval:
     """95 % interval of a share (Wilson's score interval): never outside [0, 1], sensible for few images and at both ends."""
     if n == 0:
         return 0.0, 1.0
-    share, weight = right / n, z * z / n
+    share, weight = right / n, Z95 * Z95 / n
     center = (share + weight / 2) / (1 + weight)
-    half = z / (1 + weight) * sqrt(share * (1 - share) / n + weight / (4 * n))
+    half = Z95 / (1 + weight) * sqrt(share * (1 - share) / n + weight / (4 * n))
     low = 0.0 if right == 0 else center - half  # exactly, whatever the rounding
     high = 1.0 if right == n else center + half
     return low, high
@@ -124,7 +124,7 @@ def mcnemar(fixed: int, broken: int) -> float:
     return min(1.0, 2 * float(bdtr(min(fixed, broken), fixed + broken, 0.5)))
 
 
-def paired_difference(fixed: int, broken: int, n: int, z: float = Z95) -> tuple[float, Interval]:
+def paired_difference(fixed: int, broken: int, n: int) -> tuple[float, Interval]:
     """Difference of two shares measured on the same ``n`` images, and its 95 % interval after Bonett and Price (2012).
 
     That is the normal interval after one image is added to ``fixed`` and one to ``broken``, which keeps its promise from about ten
@@ -133,11 +133,11 @@ def paired_difference(fixed: int, broken: int, n: int, z: float = Z95) -> tuple[
     if n == 0:
         return 0.0, (-1.0, 1.0)
     gain, loss = (fixed + 1) / (n + 2), (broken + 1) / (n + 2)
-    half = z * sqrt((gain + loss - (gain - loss) ** 2) / (n + 2))
+    half = Z95 * sqrt((gain + loss - (gain - loss) ** 2) / (n + 2))
     return (fixed - broken) / n, (max(-1.0, gain - loss - half), min(1.0, gain - loss + half))
 
 
-def average_difference(changes: ArrayLike, least: float, z: float = Z95) -> Interval:
+def average_difference(changes: ArrayLike, least: float) -> Interval:
     """95 % interval of the mean of changes that images made: :func:`paired_difference`'s, where a change need not be -1, 0 or 1.
 
     ``least`` is the smallest change there can be: 1 / corruptions, if an image's change is its mean over corruptions.
@@ -145,7 +145,7 @@ def average_difference(changes: ArrayLike, least: float, z: float = Z95) -> Inte
     values = np.asarray(changes, dtype=float)
     n = len(values) + 2  # one image better by the least, one worse
     center = float(values.sum()) / n
-    half = z * sqrt((float(values @ values + 2 * least * least) / n - center * center) / n)
+    half = Z95 * sqrt((float(values @ values + 2 * least * least) / n - center * center) / n)
     return max(-1.0, center - half), min(1.0, center + half)
 
 

@@ -66,21 +66,21 @@ def kinds_of_norm(network: nn.Module) -> str:
 
 
 class BatchStatistics(nn.Module):
-    """A BatchNorm layer whose mean and variance are (N · source + n · test) / (N + n) for n images, with N = ``prior``.
+    """A BatchNorm layer whose mean and variance are (N · source + n · test) / (N + n) for n images, with N = ``source_weight``.
 
     Scale and shift keep their names. The variance is the mean square deviation: what BatchNorm divides by, and defined for one pixel.
     """
 
-    def __init__(self, layer: nn.BatchNorm2d, prior: float) -> None:
+    def __init__(self, layer: nn.BatchNorm2d, source_weight: float) -> None:
         super().__init__()
-        self.prior, self.eps, self.affine = prior, layer.eps, layer.affine
+        self.source_weight, self.eps, self.affine = source_weight, layer.eps, layer.affine
         self.weight, self.bias = layer.weight, layer.bias
         self.source_mean, self.source_variance = layer.running_mean, layer.running_var
 
     def forward(self, x: Tensor) -> Tensor:
         """Return γ (x - μ) / √(σ² + ε) + β for all images of a batch, with statistics of that batch."""
         values = x.transpose(0, 1).flatten(1)  # (channels, images and pixels)
-        share = len(x) / (self.prior + len(x))
+        share = len(x) / (self.source_weight + len(x))
         mean = mixed(self.source_mean, values.mean(1), share)
         variance = mixed(self.source_variance, values.var(1, correction=0), share)
         shape = (-1, *(1 for _ in x.shape[2:]))
@@ -93,8 +93,8 @@ def mixed(source: Tensor | None, test: Tensor, share: float) -> Tensor:
     return test if source is None else torch.lerp(source, test, share)
 
 
-def use_batch_statistics(network: nn.Module, prior: float = 0.0) -> None:
+def use_batch_statistics(network: nn.Module, source_weight: float = 0.0) -> None:
     """Replace every BatchNorm layer of a network, in place: for a copy of it."""
     for name, layer in list(network.named_modules()):
         if isinstance(layer, BATCH_NORMS):
-            network.set_submodule(name, BatchStatistics(cast(nn.BatchNorm2d, layer), prior))
+            network.set_submodule(name, BatchStatistics(cast(nn.BatchNorm2d, layer), source_weight))

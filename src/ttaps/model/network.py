@@ -41,6 +41,27 @@ class L2Normalize(nn.Module):
         return F.normalize(x, dim=-1)
 
 
+class Projector(nn.Sequential):
+    """g: two layers from the backbone's features to Z dimensions."""
+
+    def __init__(self, features: int, config: ModelConfig) -> None:
+        norm = [nn.GroupNorm(config.num_groups, config.hidden_dim)] if config.projector_norm else []
+        first, last = nn.Linear(features, config.hidden_dim), nn.Linear(config.hidden_dim, config.projection_dim)
+        super().__init__(first, *norm, nn.ReLU(), last)
+        self.features = features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return projections of features (N, features)."""
+        if x.shape[1:] != (self.features,):
+            found = " x ".join(map(str, x.shape[1:]))
+            raise UsageError(
+                f"The backbone returns {found} features, the network was made for features={self.features}."
+            )
+        for layer in self:
+            x = layer(x)
+        return x
+
+
 class Network(nn.Module):
     """Images (N, 3, H, W), uint8 or float in [0, 1], to class logits; ``project`` gives z, ``scores`` compares z with the prototypes.
 
@@ -56,7 +77,7 @@ class Network(nn.Module):
         features = features or getattr(self.backbone, "features", None)
         if not isinstance(features, int):
             raise UsageError("Say how many features your backbone returns: Network(config, backbone, features=...).")
-        self.projector = _projector(features, config)
+        self.projector = Projector(features, config)
         self.l2_normalize = L2Normalize()
         self.prototypes = nn.Parameter(F.normalize(torch.randn(config.num_prototypes, config.projection_dim), dim=1))
         self.classifier = nn.Linear(config.projection_dim, config.num_classes)
@@ -154,9 +175,3 @@ def to_float(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def _norm(config: ModelConfig) -> Norm:
     return partial(nn.GroupNorm, config.num_groups) if config.norm == "group" else nn.BatchNorm2d
-
-
-def _projector(features: int, config: ModelConfig) -> nn.Sequential:
-    norm = [nn.GroupNorm(config.num_groups, config.hidden_dim)] if config.projector_norm else []
-    first, last = nn.Linear(features, config.hidden_dim), nn.Linear(config.hidden_dim, config.projection_dim)
-    return nn.Sequential(first, *norm, nn.ReLU(), last)

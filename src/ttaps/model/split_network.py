@@ -21,8 +21,6 @@ class SplitNetwork:
     """A network split at a scope: ``frozen(images) -> features`` once, ``adapted(features, weights) -> z`` as often as needed."""
 
     def __init__(self, network: Network, scope: str = "stage3") -> None:
-        self.network = network
-        self.scope = scope
         pieces = network.pieces()
         names = adapted_names(network, scope)
         homes = [[name for name in names if name.startswith(f"{piece}.")] for piece, _ in pieces]
@@ -67,8 +65,8 @@ def adapted_names(network: Network, scope: str) -> list[str]:
 def _some(names: list[str], scope: str) -> list[str]:
     if not names:
         raise UsageError(
-            f"Scope '{scope}', or a part of it, covers no weight of this network.\n"
-            f"Known scopes are {', '.join(SCOPES)}, where the backbone has them, and names of its parts, like backbone.layer4."
+            f"adapt_params '{scope}', or a part of it, covers no weight of this network.\n"
+            f"Known are {', '.join(SCOPES)}, where the backbone has them, and names of its parts, like backbone.layer4."
         )
     return names
 
@@ -82,5 +80,6 @@ def _prefixes(network: Network, scope: str) -> tuple[str, ...]:
 
 def _last_block(network: Network) -> str:
     """Return the prefix of the last piece of the backbone that has weights."""
-    with_weights = [name for name, piece in network.pieces() if any(True for _ in piece.parameters())]
-    return f"{[name for name in with_weights if name.startswith('backbone')][-1]}."
+    inside = [(name, piece) for name, piece in network.pieces() if name.startswith("backbone")]
+    last = next((name for name, piece in reversed(inside) if any(True for _ in piece.parameters())), "backbone")
+    return f"{last}."
