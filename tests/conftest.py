@@ -22,6 +22,12 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables for a file have their full width; the processes of pytest-xdist have a COLUMNS of their own."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def tiny_network() -> Network:
     """Return a whole network of a few thousand weights, always the same."""
