@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ttaps.errors import TtapsError
+
 if TYPE_CHECKING:
     from ttaps.api import adapt, load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "adapt", "load"]
+__all__ = ["TtapsError", "__version__", "adapt", "load"]
 
 
 def __dir__() -> list[str]:

@@ -222,6 +222,7 @@ def png_header(width: int, height: int) -> bytes:
         (("--codes", "soff"), "'soff'"),
         (("--adapt-params", "stage9"), "stage9"),
         (("--method", "ttap"), "did you mean 'ttaps'"),
+        (("--method", ""), "Unknown method ''"),
         (("--threads", "0"), "--threads must be at least 1, not 0"),
         (("--threads", "100000"), "--threads 100000 is too many for"),
         (("--device", "tpu"), "Device 'tpu' cannot be used here.\nChoose cpu"),

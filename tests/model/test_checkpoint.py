@@ -193,3 +193,8 @@ def test_damaged_weights(folder: Path, damage: str) -> None:
     path.mkdir() if damage == "folder" else path.write_bytes(content[damage])
     with pytest.raises(CheckpointError, match=r"damaged or not a safetensors file .*\n?.*Get or train the model again"):
         load_model(folder)
+
+
+def test_what_is_no_name_of_a_model_is_refused() -> None:
+    with pytest.raises(ttaps.TtapsError, match="Give the name or folder of a model, not NoneType"):
+        ttaps.load(None)  # type: ignore[arg-type]

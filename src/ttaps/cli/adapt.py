@@ -92,7 +92,7 @@ def run(arguments: list[str]) -> None:
 def _parse(arguments: list[str]) -> Any:
     """Parse the options of the command together with its method's, so that --help shows both with their defaults."""
     name = peek(arguments, "--method")
-    method = parse_method(name or Adapt.method)
+    method = parse_method(Adapt.method if name is None else name)
     settings = ("settings", Annotated[type(method), NO_PREFIX], field(default=method))
     kind: Any = make_dataclass("Adapt", [settings], bases=(Adapt,), frozen=True)
     kind.__doc__ = Adapt.__doc__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttaps.config import did_you_mean
-from ttaps.errors import CheckpointError
+from ttaps.errors import CheckpointError, UsageError
 from ttaps.model.checkpoint import CONFIG
 from ttaps.progress import log_info
 
@@ -24,6 +24,8 @@ def known_models() -> dict[str, Path]:
 
 def folder_of(model: str | Path) -> Path:
     """Return where a model is, by its name or the path of its folder."""
+    if not isinstance(model, str | Path):
+        raise UsageError(f"Give the name or folder of a model, not {type(model).__name__}.")
     inside = known_models()
     found = inside.get(model, Path(model)) if isinstance(model, str) else model
     if found != Path(model) and (Path(model) / CONFIG).exists() and not found.samefile(model):
