@@ -25,7 +25,7 @@ class OptimizerConfig:
     muon_lr: float = 0.05
     """Base learning rate of the convolutions under ``muon``; with ``muon_fixed_norm``, step size relative to the norm of the weights."""
     muon_fixed_norm: bool = False
-    """Keep the norm of every weight tensor that ``muon`` updates, without an L2 penalty, which let blocks with small gradients die."""
+    """Keep the norm of every weight tensor that ``muon`` updates, without an L2 penalty, which shrinks blocks with small gradients."""
     muon_exclude: tuple[str, ...] = ()
     """Parts (``stem``, ``stage1``, ...) whose convolutions ``muon`` leaves to SGD: orthogonal updates let the stem pass noise on."""
     momentum: float = 0.9
