@@ -1,0 +1,64 @@
+/** The loss over the steps, as a line that grows; a dot marks the step shown. */
+
+import { draw, set } from "./dom.js";
+import { mix } from "./run.js";
+
+const BOX = { left: 30, right: 192, top: 10, bottom: 76 };
+
+export class LossChart {
+  /** @param {SVGElement} svg its view box is 200 by 96 */
+  constructor(svg) {
+    this.svg = svg;
+    this.line = draw("polyline", { class: "line" });
+    this.dot = draw("circle", { class: "now", r: 4, visibility: "hidden" });
+    this.high = draw("text", { class: "end", x: BOX.left - 5, y: BOX.top + 4 });
+    this.low = draw("text", { class: "end", x: BOX.left - 5, y: BOX.bottom });
+    this.empty = draw("text", { class: "empty", x: 111, y: 46 });
+    this.steps = draw("g", { class: "steps" });
+    const axis = draw("path", { class: "axis", d: `M${BOX.left} ${BOX.top}V${BOX.bottom}H${BOX.right}` });
+    this.svg.replaceChildren(axis, this.steps, this.line, this.dot, this.high, this.low, this.empty);
+  }
+
+  clear() {
+    for (const one of [this.high, this.low, this.empty]) one.textContent = "";
+    this.line.setAttribute("points", "");
+    this.dot.setAttribute("visibility", "hidden");
+    this.steps.replaceChildren();
+  }
+
+  show(run, time) {
+    const known = run.losses.flatMap((loss, step) => (Number.isFinite(loss) ? [{ step, loss }] : []));
+    this.empty.textContent = known.length || !run.result ? "" : "no gradient step";
+    if (!known.length) {
+      set(this.svg, { "aria-label": `Loss over steps: ${this.empty.textContent || "nothing yet"}` });
+      return;
+    }
+    const values = known.map(({ loss }) => loss);
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const x = (step) => mix(BOX.left + 6, BOX.right - 4, step / Math.max(1, run.steps));
+    const y = (loss) => mix(BOX.bottom - 6, BOX.top + 2, high > low ? (loss - low) / (high - low) : 0.5);
+    this.line.setAttribute("points", known.map(({ step, loss }) => `${x(step)},${y(loss)}`).join(" "));
+    this.high.textContent = number(high);
+    this.low.textContent = high > low ? number(low) : "";
+    this.ticks(run.steps, x);
+    this.point(known, time, x, y);
+    set(this.svg, { "aria-label": `Loss over steps, from ${number(values[0])} to ${number(values.at(-1))}` });
+  }
+
+  ticks(steps, x) {
+    if (this.steps.childElementCount === Math.min(steps, 10) + 1) return;
+    const every = Math.ceil(Math.max(1, steps) / 10);
+    const shown = Array.from({ length: steps + 1 }, (_, step) => step).filter((step) => step % every === 0);
+    this.steps.replaceChildren(...shown.map((step) => draw("text", { x: x(step), y: 90 }, step)));
+  }
+
+  point(known, time, x, y) {
+    const step = Math.min(Math.max(time, known[0].step), known.at(-1).step);
+    const after = known.findIndex((one) => one.step >= step);
+    const [one, other] = [known[Math.max(0, after - 1)], known[after]];
+    const share = other.step > one.step ? (step - one.step) / (other.step - one.step) : 1;
+    set(this.dot, { cx: x(step), cy: y(mix(one.loss, other.loss, share)), visibility: "visible" });
+  }
+}
+
+const number = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3));

@@ -1,0 +1,243 @@
+"""The first tab in a real browser: what it shows is what the service answers."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from playwright import sync_api
+
+from serve.browser.conftest import OpenPage, bars, percents, shown
+from serve.conftest import Served
+
+START: dict[str, Any] = {"sample": 1, "corruption": "gaussian_noise", "severity": 5}
+TUNED = "ttaps:tuned"
+# A file as the browser would hand it over when it is dropped or pasted.
+TRANSFER = """(encoded) => {
+  const bytes = Uint8Array.from(atob(encoded), (each) => each.charCodeAt(0));
+  const data = new DataTransfer();
+  data.items.add(new File([bytes], "ship.png", { type: "image/png" }));
+  return data;
+}"""
+
+
+def announced(page: Any, action: Any) -> str:
+    """Do something, wait until its outcome is announced, and return that."""
+    page.evaluate("() => { document.querySelector('#announce').textContent = ''; }")
+    action()
+    sync_api.expect(page.locator("#announce")).not_to_be_empty()
+    return str(page.locator("#announce").text_content())
+
+
+def test_it_shows_what_the_service_answers(open_page: OpenPage, site: Served) -> None:
+    page, answer = open_page(), site.adapt(**START, method=TUNED)
+    assert answer["outcome"] == "fixed"  # the image that the page starts with
+    assert bars(page) == percents(answer["trace"][-1])
+    assert page.locator(".verdict").get_attribute("data-outcome") == "fixed"
+    assert "✗ dog" in page.locator(".label-was").text_content()
+    assert "✓ automobile" in page.locator(".label-now").text_content()
+    assert (
+        page.locator("#announce").text_content()
+        == "ttaps:tuned: Fixed: wrong before, right now. Before: dog, now: automobile."
+    )
+    assert page.locator(".views img").count() == len(answer["views"])
+    assert page.locator(".map .dots circle").count() == 300
+    assert page.locator(".map .lit").count() == 8
+    assert page.locator(".code code").all_text_contents() == [answer["command"], answer["python"]]
+    assert base64.b64encode(shown(page, "#damaged")).decode() == answer["image"]
+
+
+def test_the_scrubber_goes_back_and_forth(open_page: OpenPage, site: Served) -> None:
+    page, answer = open_page(), site.adapt(**START, method=TUNED)
+    scrubber, places = page.locator("#scrubber"), []
+    for key, step in (("Home", 0), ("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
+        scrubber.press(key)
+        sync_api.expect(page.locator("#step")).to_have_text(f"step {step} of 2" if step else "before")
+        assert bars(page) == percents(answer["trace"][step])
+        places.append(page.locator(".map .z").get_attribute("transform"))
+    assert scrubber.get_attribute("aria-valuetext") == "after step 1 of 2"
+    assert len(set(places)) == 3
+    assert places[1] == places[3]
+
+
+def test_z_walks(open_page: OpenPage) -> None:
+    page = open_page(reduced_motion="no-preference")
+    sync_api.expect(page.locator("#step")).to_have_text("step 2 of 2")
+    sync_api.expect(page.locator("#play")).to_have_attribute("aria-label", "Play the steps")
+    page.click("#play")
+    places = set()
+    for _ in range(200):
+        places.add(page.locator(".map .z").get_attribute("transform"))
+        if len(places) > 4:
+            break
+    assert len(places) > 4
+    sync_api.expect(page.locator("#step")).to_have_text("step 2 of 2")
+
+
+def test_the_slider_damages_the_image(open_page: OpenPage, site: Served) -> None:
+    page = open_page()
+    for key, severity in (("Home", 0), ("ArrowRight", 1), ("End", 5)):
+        wanted = site.client.post("/api/corrupt", json={**START, "severity": severity}).json()["image"]
+        announced(page, lambda key=key: page.locator("#severity").press(key))
+        assert base64.b64encode(shown(page, "#damaged")).decode() == wanted
+    wanted = site.client.post("/api/corrupt", json={**START, "corruption": "fog"}).json()["image"]
+    announced(page, lambda: page.select_option("#corruption", "fog"))
+    assert base64.b64encode(shown(page, "#damaged")).decode() == wanted
+
+
+@pytest.mark.parametrize("way", ["drop", "paste", "choose", "photograph"])
+def test_an_own_image(open_page: OpenPage, site: Served, ship: bytes, way: str) -> None:
+    page, encoded = open_page(), base64.b64encode(ship).decode()
+    file = {"name": "ship.png", "mimeType": "image/png", "buffer": ship}
+
+    def drop() -> None:
+        data = page.evaluate_handle(TRANSFER, encoded)
+        page.dispatch_event("main", "dragenter", {"dataTransfer": data})
+        assert page.locator("#drop").is_visible()
+        page.dispatch_event("main", "drop", {"dataTransfer": data})
+        assert page.locator("#drop").is_hidden()
+
+    def paste() -> None:
+        page.evaluate_handle(TRANSFER, encoded).evaluate(
+            "(data) => document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data }))"
+        )
+
+    ways = {"drop": drop, "paste": paste}
+    ways["choose"] = lambda: page.set_input_files("#file", [file])
+    ways["photograph"] = lambda: page.set_input_files("#camera", [file])
+    announced(page, ways[way])
+    answer = site.adapt(image=encoded, corruption="gaussian_noise", severity=5, method=TUNED)
+    assert bars(page) == percents(answer["trace"][-1])
+    assert page.locator("#image-label").text_content() == "ship.png"
+    assert page.locator(".words").text_content().startswith(("Unchanged", "Changed"))  # its label is not known
+    assert page.locator("#camera").get_attribute("capture") == "environment"
+
+
+def test_what_is_no_image_is_refused(open_page: OpenPage) -> None:
+    page = open_page()
+    text = page.evaluate_handle(
+        "() => { const data = new DataTransfer(); data.items.add(new File(['a'], 'a.txt', { type: 'text/plain' })); return data; }"
+    )
+    page.dispatch_event("main", "drop", {"dataTransfer": text})
+    assert page.get_by_role("alert").text_content() == "That was not an image file."
+
+
+def test_settings_make_the_method(open_page: OpenPage, site: Served) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Settings").click()
+    assert page.get_by_label("confidence threshold").input_value() == "0.5"  # the preset's, not the default
+    said = announced(page, lambda: (page.get_by_label("steps", exact=True).fill("4"), page.keyboard.press("Tab")))
+    spec = "ttaps:tuned[steps=4]"
+    answer = site.adapt(**START, method=spec)
+    assert bars(page) == percents(answer["trace"][-1])
+    assert spec in page.locator(".code code").first.text_content()
+    assert page.locator("#scrubber").get_attribute("max") == "4"
+    assert page.get_by_role("button", name="Settings (1 changed)").is_visible()
+    assert "ttaps:tuned" in said
+    announced(page, lambda: page.get_by_role("button", name="Reset").click())
+    assert page.locator(".code code").first.text_content() == site.adapt(**START, method=TUNED)["command"]
+
+
+def test_a_wrong_setting_is_refused_in_the_words_of_the_command_line(browser: Any, site: Served) -> None:
+    page = browser.new_page(base_url=str(site.client.base_url))  # not watched: the browser logs refusals as errors
+    page.goto("/")
+    sync_api.expect(page.locator("#announce")).not_to_be_empty()
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("view pool").fill("3")
+    page.keyboard.press("Tab")
+    alert = page.get_by_role("alert")
+    sync_api.expect(alert).to_contain_text("view_pool must be 0 or at least twice num_pairs (16), not 3.")
+    page.get_by_role("button", name="Reset").click()
+    sync_api.expect(alert).to_be_hidden()
+    page.close()
+
+
+def test_a_sure_image_is_left_as_it_is_and_the_page_says_so(open_page: OpenPage) -> None:
+    page = open_page()
+    announced(page, lambda: page.locator("#severity").press("Home"))
+    assert "already sure (at least 50 %), and right, so no step was taken" in page.locator(".words").text_content()
+    assert page.locator("#scrubber").is_disabled()
+
+
+def test_adapt_waits_for_the_button_if_asked_to(open_page: OpenPage, site: Served) -> None:
+    page = open_page()
+    page.uncheck("#auto")
+    page.get_by_role("radio", name="ship").first.click()
+    sync_api.expect(page.locator("#adapt.wanted")).to_be_visible()
+    assert bars(page) == percents(site.adapt(**START, method=TUNED)["trace"][-1])  # still of the image before
+    announced(page, lambda: page.get_by_role("button", name="Adapt", exact=True).click())
+    assert bars(page) == percents(site.adapt(**{**START, "sample": 8}, method=TUNED)["trace"][-1])
+
+
+def test_two_methods_side_by_side(open_page: OpenPage, site: Served) -> None:
+    page = open_page()
+    said = announced(page, lambda: page.get_by_role("button", name="Compare").click())
+    specs = (TUNED, "augment:tuned")
+    answers = [site.adapt(**START, method=spec) for spec in specs]
+    assert [bars(page, lane) for lane in (0, 1)] == [percents(each["trace"][-1]) for each in answers]
+    assert all(spec in said for spec in specs)
+    boxes = [page.locator(".lane").nth(lane).bounding_box() for lane in (0, 1)]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    page.locator("#scrubber").press("Home")
+    sync_api.expect(page.locator("#step")).to_have_text("before")
+    assert bars(page, 0) == bars(page, 1) == percents(answers[0]["trace"][0])  # both start from the same network
+    announced(page, lambda: page.locator(".method").nth(1).select_option("source"))
+    assert bars(page, 1) == percents(answers[0]["trace"][0])
+    assert page.locator(".code code").count() == 4
+    announced(page, lambda: page.get_by_role("button", name="Stop comparing").click())
+    assert page.locator(".lane").count() == 1
+
+
+def test_lines_are_copied(open_page: OpenPage) -> None:
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    for number, name in enumerate(("Copy: Command line", "Copy: Python")):
+        page.get_by_role("button", name=name).click()
+        sync_api.expect(page.get_by_role("button", name=name)).to_have_text("Copied")
+        text = page.evaluate("() => navigator.clipboard.readText()")
+        assert text == page.locator(".code code").nth(number).text_content()
+
+
+def test_first_paint_does_not_wait_for_the_model_and_nothing_jumps(open_page: OpenPage) -> None:
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page = open_page(ready=False, before=lambda page: page.route("**/api/**", hold))
+    boxes = {}
+    for place in (
+        ".lead",
+        ".screen >> nth=0",
+        ".screen >> nth=1",
+        ".views",
+        ".map",
+        ".verdict",
+        ".bars",
+        ".dock",
+        ".below",
+    ):
+        assert page.locator(place).first.is_visible(), place
+        boxes[place] = page.locator(place).first.bounding_box()
+    assert page.locator("#model").text_content() == "Loading the model …"
+    page.route("**/api/**", lambda route: route.continue_())  # the last handler goes first
+    for route in held:
+        route.continue_()
+    sync_api.expect(page.locator("#announce")).not_to_be_empty()
+    for place, box in boxes.items():
+        assert page.locator(place).first.bounding_box() == pytest.approx(box, abs=1), place
+
+
+def test_a_request_that_is_no_longer_wanted_is_stopped(open_page: OpenPage) -> None:
+    page = open_page()
+
+    def of_ttaps(request: Any) -> bool:
+        return request.url.endswith("/api/adapt/stream") and json.loads(request.post_data)["method"] == "ttaps"
+
+    with page.expect_request(of_ttaps):
+        page.locator(".method").select_option("ttaps")
+    with page.expect_event("requestfailed", of_ttaps):
+        announced(page, lambda: page.locator(".method").select_option("source"))
+    assert page.locator("#announce").text_content().startswith("source: No adaptation")
