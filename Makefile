@@ -10,6 +10,7 @@ demo: $(READY)
 
 test: lint types
 	$(BIN)/pytest -n 2
+	@command -v chromium > /dev/null || echo "Tests in a browser were skipped; they need Chromium: apt-get install -y chromium"
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -22,7 +23,7 @@ types: $(READY)
 $(READY): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[corruptions,figures,umap,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[corruptions,figures,umap,serve,dev]'
 	touch $@
 
 clean:

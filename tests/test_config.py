@@ -95,11 +95,11 @@ def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
         ({"schedule": {"resolutions": [16, 32]}}, r"resolutions and .*resolution_milestones must be equally long"),
         (
             {"schedule": {"resolutions": [16, 32], "resolution_milestones": [0.5, 0.9]}},
-            r"resolution_milestones must rise to 1",
+            r"milestones must rise to 1",
         ),
         (
             {"schedule": {"resolutions": [16, 24, 32], "resolution_milestones": [0.5, 0.2, 1]}},
-            r"resolution_milestones must rise to 1",
+            r"milestones must rise to 1",
         ),
     ],
 )

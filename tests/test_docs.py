@@ -18,9 +18,9 @@ import tyro
 import ttaps
 from ttaps.adaptation.result import Result
 from ttaps.adaptation.spec import method_spec, parse_method, parse_methods
+from ttaps.cli import main
 from ttaps.config import setting_names
-from ttaps.training.config import TrainConfig
-from ttaps.training.presets import preset_names
+from ttaps.training.config import TrainConfig, preset_names
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
@@ -90,7 +90,7 @@ def test_commands_parse(document: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(tyro, "cli", parse_only)
     for command, *arguments in commands(document):
         with pytest.raises(Parsed) as parsed:
-            importlib.import_module(f"ttaps.cli.{command}").run(arguments)
+            main([command, *arguments])
         if methods := getattr(parsed.value.args[0], "methods", ""):
             assert parse_methods(methods)
 

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ttaps.adaptation.presets import PRESETS
+from ttaps.adaptation import PRESETS
 from ttaps.api import load
 from ttaps.cli.bench import ACCURACY
 from ttaps.errors import TtapsError
-from ttaps.evaluate.frame import load_rows
-from ttaps.evaluate.statistics import compare_table
+from ttaps.evaluation.frame import load_rows
+from ttaps.evaluation.statistics import compare_table
 from ttaps.files import write_text
 from ttaps.model.registry import folder_of
 

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ttaps.evaluate.frame import load_rows
-from ttaps.evaluate.statistics import measure, signed
+from ttaps.evaluation.frame import load_rows
+from ttaps.evaluation.statistics import measure, signed
 from ttaps.files import write_text
-from ttaps.report.load import load_results
+from ttaps.report.columns import load_results
 from ttaps.report.render import markdown
 from ttaps.report.tables import make_tables
 

@@ -20,14 +20,13 @@ from torch import distributed
 from ttaps.adaptation import Method
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.spec import method_spec
-from ttaps.bench.measure import operations
+from ttaps.bench import operations
 from ttaps.data.sample import read_sample, read_sample_train
 from ttaps.distributed import Ranks
 from ttaps.model import ModelConfig
-from ttaps.reproduce.grid import Job, read_grid
-from ttaps.training.config import TrainConfig
+from ttaps.reproduce import Job, read_grid
+from ttaps.training.config import TrainConfig, find_preset
 from ttaps.training.data import Split
-from ttaps.training.presets import find_preset
 from ttaps.training.schedule import Schedule
 from ttaps.training.trainer import Trainer, initial_network
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ttaps.data.cifar import read_cifar
+from ttaps.data.cifar import CIFAR10, read_cifar
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.sample import SAMPLE_CORRUPTIONS, SEVERITY
 
@@ -39,7 +39,7 @@ def write_sheet(name: str, images: NDArray[np.uint8]) -> None:
 def main(root: Path) -> None:
     """Write the sheets and the images' places in the data set."""
     FOLDER.mkdir(exist_ok=True)
-    test, train = read_cifar("cifar10", root, "test"), read_cifar("cifar10", root, "train")
+    test, train = read_cifar(CIFAR10, root, "test"), read_cifar(CIFAR10, root, "train")
     test_places, train_places = first_of_each_class(test.labels, 20), first_of_each_class(train.labels, 50)
     clean = test.images[test_places].transpose(0, 2, 3, 1)
     write_sheet("test-clean", clean)

@@ -19,10 +19,8 @@ from torch import Tensor
 
 from ttaps.adaptation import Ttaps
 from ttaps.api import load
-from ttaps.bench.measure import Rounds, interleaved
-from ttaps.bench.naive import naive
-from ttaps.bench.suite import FAST, sample_images
-from ttaps.model import Network
+from ttaps.bench import FAST, Rounds, interleaved, naive, sample_images
+from ttaps.model import Network, as_network
 
 STATUS = Path("/proc/self/status")
 COUNTS, PAIRS = (1, 4, 16, 64), 8  # numbers of images; one step of few pairs each, so that this takes seconds
@@ -57,7 +55,7 @@ def peak_so_far() -> float:
 def adapt_one(model: str, mode: str, threads: int) -> None:
     """Adapt to one image, in a process whose memory is watched."""
     torch.set_num_threads(threads)
-    network, image = load(model).network, sample_images(1)
+    network, image = as_network(load(model).network), sample_images(1)
     if mode == "naive":
         naive(network, image, Ttaps(steps=1), 0)  # each step takes as much as the first
     else:
@@ -80,5 +78,5 @@ if __name__ == "__main__":
     model, rounds = (sys.argv[1:] + ["cifar10", "5"][len(sys.argv) - 1 :])[:2]
     for mode in ("naive", "exact", "fast"):
         print(f"{mode:<6} {peak_memory(adapt_one, model, mode, torch.get_num_threads()):6.0f} MB for one image")
-    for count, found in growth(load(model).network, sample_images(max(COUNTS)), int(rounds)).items():
+    for count, found in growth(as_network(load(model).network), sample_images(max(COUNTS)), int(rounds)).items():
         print(f"{count:>3} images: {np.median(found):.2f} x the time per image of one")

@@ -10,7 +10,7 @@ from typing import get_args, get_type_hints
 import numpy as np
 import torch
 
-from ttaps.bench.measure import interleaved
+from ttaps.bench import interleaved
 from ttaps.data.sample import read_sample_train
 from ttaps.model import ModelConfig
 from ttaps.training.config import TrainConfig

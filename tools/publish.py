@@ -10,8 +10,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ttaps.evaluate.frame import load_rows
-from ttaps.evaluate.statistics import measure
+from ttaps.evaluation.frame import load_rows
+from ttaps.evaluation.statistics import measure
+from ttaps.model import as_network
 from ttaps.model.checkpoint import load_model, save_model
 
 KEPT = ("train.toml", "metrics.jsonl")
@@ -28,7 +29,13 @@ def publish(run: Path, out: Path, command: str, results: list[Path], hardware: s
     )
     info = {name: value for name, value in model.info.items() if name not in ("format", "ttaps")}
     out.mkdir(parents=True, exist_ok=True)
-    save_model(out, model.network, model.classes, info | {"hardware": hardware}, f"{card}\n{note}\n" if note else card)
+    save_model(
+        out,
+        as_network(model.network),
+        model.classes,
+        info | {"hardware": hardware},
+        f"{card}\n{note}\n" if note else card,
+    )
     for name in KEPT:
         shutil.copy(run / name, out / name)
     print(out, load_model(out).fingerprint)

@@ -46,6 +46,16 @@ main() {
   evaluate baseline-cifar10 --data cifar10-c --methods 'source,augment:tuned[confidence_threshold=0.5]' --limit 300 --out "$out/main"
 }
 
+# The models trained with PRIME views: before adaptation, and what the present test-time settings do to JT+ENT (validation images).
+prime() {
+  for model in prime-baseline-cifar10 prime-jt+ent-cifar10; do
+    evaluate $model --data cifar10 --methods source --out "$out/prime-clean"
+    evaluate $model --data cifar10-c --methods source --limit 1000 --out "$out/prime"
+    evaluate $model --data cifar10-val-c --methods source --limit 1000 --out "$out/prime-val"
+  done
+  evaluate prime-jt+ent-cifar10 --data cifar10-val-c --methods augment:tuned,ttaps:tuned --limit 1000 --out "$out/prime-val"
+}
+
 # 2,000 images under every corruption, before adaptation: for the goal, which 300 of them leave open.
 more() { evaluate cifar10 --data cifar10-c --methods source --limit 2000 --out "$out/more"; }
 

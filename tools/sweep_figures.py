@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttaps.evaluate.statistics import CONDITION, measure
-from ttaps.report.columns import TableColumn
+from ttaps.evaluation.statistics import CONDITION, measure
+from ttaps.report.columns import TableColumn, load_results
 from ttaps.report.figures.charts import step_changes
 from ttaps.report.figures.draw import file_name
-from ttaps.report.figures.style import FAINT, INK, METHOD_COLORS, RIGHT, WRONG, despine, new_figure, save_figure, styled
-from ttaps.report.load import load_results
+from ttaps.report.figures.style import FAINT, INK, METHOD_COLORS, RIGHT, WRONG, new_figure, save_figure, styled
 from ttaps.report.tables import Table, highest_severity, make_tables
 
 WIDTH = 8.0  # inches: specs are long
@@ -69,12 +68,12 @@ def settings_table(sweep: Sweep, traces: pd.DataFrame) -> pd.DataFrame:
     return pd.concat({spec: changes[spec] for spec in order}, names=["spec", "step"])
 
 
-@styled
+@styled()
 def settings_figure(numbers: pd.DataFrame) -> Any:
     """Draw a row for each spec: the change after the last step, labels broken and fixed, and the change after every step."""
     last = numbers.groupby("spec", sort=False).tail(1)
     places = np.arange(len(last))
-    figure = new_figure(WIDTH, 0.15 * len(last) + 0.9)
+    figure = new_figure(0.15 * len(last) + 0.9, WIDTH)
     change, labels, steps = figure.subplots(1, 3, sharey=True, width_ratios=(3, 2, 2))
     change.set(ylim=(len(last) - 0.5, -0.5), title="change,\npoints")
     change.set_yticks(places, [spec for spec, _ in last.index], fontsize=6)
@@ -85,7 +84,7 @@ def settings_figure(numbers: pd.DataFrame) -> Any:
     image = colored(steps, by_step.to_numpy(dtype=float), (0.5, most + 0.5))
     steps.set(title="by step", xticks=sorted({1, most}))
     steps.tick_params(left=False)
-    despine(steps)
+    steps.spines[:].set_visible(False)
     scale = figure.colorbar(image, ax=steps, orientation="horizontal", aspect=30, pad=0.02)
     scale.outline.set_visible(False)
     end = image.get_clim()[1]
@@ -104,7 +103,7 @@ def _draw_changes(axes: Any, last: pd.DataFrame, places: Any) -> None:
     axes.scatter(last["change"], places, s=10, c=inside, edgecolors=color, linewidths=0.8, zorder=3)
     axes.grid(axis="x")
     axes.tick_params(left=False)
-    despine(axes, keep=("bottom",))
+    axes.spines.left.set_visible(False)
 
 
 def _draw_labels(axes: Any, last: pd.DataFrame, places: Any) -> None:
@@ -117,7 +116,7 @@ def _draw_labels(axes: Any, last: pd.DataFrame, places: Any) -> None:
     axes.set_xticks([-most, 0, most], [f"{most:.2g}", "0", f"{most:.2g}"])
     axes.set(title="broken, fixed\nper 100 images", xlim=(-1.1 * most, 1.1 * most))
     axes.tick_params(left=False)
-    despine(axes, keep=("bottom",))
+    axes.spines.left.set_visible(False)
 
 
 def colored(axes: Any, points: Any, across: tuple[float, float]) -> Any:
@@ -154,10 +153,10 @@ def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
     return placed
 
 
-@styled
+@styled()
 def cost_figure(numbers: pd.DataFrame, styles: dict[str, Any]) -> Any:
     """Draw accuracy with its 95 % interval against the time per image; specs are on the right, in the order of accuracy."""
-    figure = new_figure(WIDTH, max(2.3, 0.13 * len(numbers) + 0.75))
+    figure = new_figure(max(2.3, 0.13 * len(numbers) + 0.75), WIDTH)
     axes = figure.subplots()
     axes.set_xscale("log")
     best = frontier(numbers)

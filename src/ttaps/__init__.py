@@ -1,14 +1,17 @@
 """Image classifiers that adapt themselves to a single test image."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ttaps.errors import TtapsError
 
 if TYPE_CHECKING:
     from ttaps.api import adapt, load
+    from ttaps.experiments import evaluate, train
 
 __version__ = "0.1.0"
-__all__ = ["TtapsError", "__version__", "adapt", "load"]
+PUBLIC = {"adapt": "api", "load": "api", "evaluate": "experiments", "train": "experiments"}  # where each is defined
+__all__ = ["TtapsError", "__version__", "adapt", "evaluate", "load", "train"]
 
 
 def __dir__() -> list[str]:
@@ -17,8 +20,6 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import torch only when a network is really wanted: ``ttaps --help`` must answer at once."""
-    if name in ("adapt", "load"):
-        from ttaps import api
-
-        return getattr(api, name)
+    if name in PUBLIC:
+        return getattr(importlib.import_module(f"ttaps.{PUBLIC[name]}"), name)
     raise AttributeError(f"module 'ttaps' has no attribute '{name}'")

@@ -1,11 +1,13 @@
 """The Python interface: ``ttaps.load`` and ``ttaps.adapt``."""
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Sequence
+import io
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -13,118 +15,133 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ttaps.adaptation import Method, Result, ensure_supported
-from ttaps.adaptation.spec import parse_method
-from ttaps.data.images import fit, read_image
+from ttaps.adaptation.result import checked, collapse
+from ttaps.adaptation.spec import method_spec, parse_method
+from ttaps.adaptation.ttaps import shift_of
+from ttaps.data.images import fit, image_files, read_image
 from ttaps.errors import UsageError
-from ttaps.model import Network, to_float
-from ttaps.model.checkpoint import Model, load_model
-from ttaps.model.network import Normalize
+from ttaps.model import Network, eval_mode, to_float
+from ttaps.model.checkpoint import Model, load_model, own_model
+from ttaps.model.own import AS_IS, Backbone, Classifier, MeanStd, is_reference, load_state, make_module
 from ttaps.model.registry import folder_of
 from ttaps.rng import derive_seed
 
-ImageLike = str | Path | Image.Image | np.ndarray[Any, Any] | Tensor
-MeanStd = tuple[Sequence[float], Sequence[float]]
+ImageLike = str | Path | bytes | IO[bytes] | Image.Image | np.ndarray[Any, Any] | Tensor
+"""A file by its path, its bytes or an open file, a PIL image, or an array."""
 
 
-def load(model: str | Path, backbone: nn.Module | None = None, features: int | None = None) -> Model:
-    """Load a model by name (``cifar10`` is in the package) or from a run folder.
+def load(
+    model: str | Path | nn.Module,
+    *,
+    weights: str | Path | None = None,
+    size: int | None = None,
+    classes: Sequence[str] = (),
+    normalize: MeanStd | None = None,
+    trust: bool = False,
+    backbone: Backbone | None = None,
+    features: int | None = None,
+) -> Model:
+    """Load a model by name (``cifar10`` is in the package) or from a run folder, or wrap a classifier of your own.
 
-    ``backbone`` and its ``features`` are those given to :class:`Network`, where it is not our own ResNet. The network is on the CPU:
-    ``model.network.to("cuda")`` moves it, and :func:`adapt` works where it is.
+    Your own is a module, or the factory that makes it: ``load("my_nets.py:make_net", weights="net.safetensors", size=64)``. It maps
+    images of ``size`` pixels to logits; ``normalize`` is (mean, deviation) of the channels that it expects to be taken off and divided
+    by, for pixels in [0, 1], and ``classes`` are names for its logits. ``weights`` is a ``state_dict``, as safetensors or as torch.save
+    writes it; a pickle that holds more is refused unless you ``trust`` it, because loading it runs code from it.
+    ``backbone`` is that of a run folder that cannot make it any more: a module, a function that makes one, or ``my_nets.py:make_net``.
     """
-    return load_model(folder_of(model), backbone, features)
+    if not isinstance(model, nn.Module) and not (isinstance(model, str) and is_reference(model)):
+        if weights or size or classes or normalize:
+            raise UsageError(
+                f"weights, size, classes and normalize are for a network of your own; '{model}' has its own."
+            )
+        return load_model(folder_of(model), backbone, features)
+    if size is None or size < 1:
+        raise UsageError("Say the image size that your network takes, such as size=64 (--size 64).")
+    module = model if isinstance(model, nn.Module) else make_module(str(model))
+    if weights is not None:
+        load_state(module, Path(weights), trust)
+    name = type(model).__name__ if isinstance(model, nn.Module) else str(model).rpartition(":")[2]
+    return own_model(module, name, size, tuple(classes), normalize or AS_IS)
 
 
 def adapt(
     model: Model | nn.Module,
-    images: ImageLike | Sequence[ImageLike],
+    images: ImageLike | Iterable[ImageLike],
     method: str | Method = "ttaps:tuned",
     *,
     seed: int = 0,
     keys: Sequence[int] | None = None,
+    size: int | None = None,
     normalize: MeanStd | None = None,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[str] = (),
     **settings: Any,
 ) -> Result:
     """Adapt a copy of the model's weights to each image by itself, and return its class probabilities before and after every step.
 
-    ``images`` is a file, a PIL image or an array, or several of them. An array is (3, H, W) or (H, W, 3), several of them (N, 3, H, W) or
-    (N, H, W, 3); uint8, of any size, or float in [0, 1] of the model's size.
+    ``images`` is a file (by path, bytes or open file), a folder of files, a PIL image or an array, or several of them in any iterable.
+    An array is (3, H, W) or (H, W, 3), several of them (N, 3, H, W) or (N, H, W, 3); uint8, of any size, or float in [0, 1] of the
+    model's size.
     An image's randomness comes from ``seed`` and its own pixels, so the answer does not depend on what else is adapted, or when;
     ``keys`` (one number per image) replace the pixels. ``settings`` are the method's own: ``adapt(model, image, steps=5, lr=0.3)``.
 
-    ``model`` may be any classifier, a module that maps images to logits, where the method needs no special training. Images are then
-    arrays of the size it wants; ``normalize`` is (mean, deviation) of the channels that it expects to be taken off and divided by, for
-    pixels in [0, 1], and ``classes`` are names for its logits. The module is left as it is, in every bit.
+    ``model`` may be any classifier, a module that maps images to logits, where the method needs no special training; ``size``,
+    ``normalize`` and ``classes`` as in :func:`load` (the size is that of the arrays, if not given). It is left as it is, in every bit.
     """
-    subject = _subject(model, images, normalize, classes)
-    batch, single = prepare(images, subject.size)
+    subject = as_model(model, images, size, normalize, classes)
+    batch, single = prepare(images, subject.image_size)
     if not isinstance(method, str | Method):
         raise UsageError(f"A method is a name like 'ttaps:tuned', or a method object, not {type(method).__name__}.")
     if settings and not isinstance(method, str):
         raise UsageError(f"Give settings ({', '.join(settings)}) to the method object itself, not beside it.")
-    chosen = parse_method(method, settings) if isinstance(method, str) else method
+    chosen = parse_method(method, settings, subject.presets) if isinstance(method, str) else method
     ensure_supported(chosen, subject.network, subject.objective)
     names = [content_key(image) for image in batch] if keys is None else list(keys)
     if len(names) != len(batch):
         raise UsageError(f"{len(batch)} images but {len(names)} keys: give one key per image.")
-    own_keys = [derive_seed(seed, name) for name in names]
-    result = adapt_prepared(subject.network, batch, chosen, own_keys, subject.classes)
+    result = adapt_prepared(subject, batch, chosen, [derive_seed(seed, name) for name in names])
+    labels = (probabilities.argmax(-1).tolist() for probabilities in (result.before, result.probabilities))
+    if collapsed := collapse(*labels):
+        warnings.warn(f"{method_spec(chosen, subject.presets)}: {collapsed}.", stacklevel=2)
     return result[0] if single else result
 
 
-def adapt_prepared(
-    network: nn.Module, batch: Tensor, method: Method, keys: Sequence[int], classes: Sequence[str] = ()
-) -> Result:
+def adapt_prepared(model: Model, batch: Tensor, method: Method, keys: Sequence[int]) -> Result:
     """Adapt to images as :func:`prepare` returns them, by a method that the network is known to support."""
-    device = next((weight.device for weight in network.parameters()), batch.device)
-    trace = method.adapt(network, batch.to(device), keys).cpu()
-    labels = tuple(classes) or tuple(map(str, range(trace.shape[-1])))
-    if len(labels) != trace.shape[-1]:
-        raise UsageError(f"The model gives {trace.shape[-1]} logits, but {len(labels)} classes are named.")
-    return Result(trace, labels)
+    device = next((weight.device for weight in model.network.parameters()), batch.device)
+    find = cache(partial(shift_of, model, batch.to(device))) if "shift" in model.presets else None
+    traces = checked(method.adapt(model.network, batch.to(device), keys).cpu(), model.name)
+    return Result(traces, model.classes, find)
 
 
-class _Subject(NamedTuple):
-    """What is adapted, and what must be known of it."""
-
-    network: nn.Module
-    size: int
-    objective: str = ""
-    classes: tuple[str, ...] = ()
-
-
-def _subject(
-    model: Model | nn.Module, images: Any, normalize: MeanStd | None, classes: Sequence[str] | None
-) -> _Subject:
+def as_model(
+    model: Model | nn.Module, images: Any, size: int | None, normalize: MeanStd | None, classes: Sequence[str]
+) -> Model:
     """Return what is known of a model of ours; wrap a module that is not."""
     if not isinstance(model, Model | nn.Module):
         raise UsageError(f"Give a model that ttaps.load returns, or a module of your own, not {type(model).__name__}.")
-    if isinstance(model, Model | Network) and normalize:
-        raise UsageError("normalize is for modules of your own: this model normalizes images by itself.")
-    if isinstance(model, Model):
-        size, known = model.network.config.image_size, tuple(classes or model.classes)
-        return _Subject(model.network, size, model.objective, known)
-    if isinstance(model, Network):
-        return _Subject(model, model.config.image_size, classes=tuple(classes or ()))
-    return _wrapped(model, images, normalize or ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), tuple(classes or ()))
+    if isinstance(model, Model | Network | Classifier):
+        if normalize or size:
+            raise UsageError("size and normalize are for modules of your own: this model has them already.")
+        if isinstance(model, nn.Module):
+            model = Model(model, tuple(classes) or _numbered(model))
+        if classes and len(classes) != len(model.classes):
+            raise UsageError(f"The model gives {len(model.classes)} logits, but {len(classes)} classes are named.")
+        return replace(model, classes=tuple(classes) or model.classes)
+    if size is None:
+        first = images[0] if isinstance(images, list | tuple) and images else images
+        shape: tuple[int, ...] = getattr(first, "shape", ())
+        height, width = (shape[-2:] if shape[-3] == 3 else shape[-3:-1]) if len(shape) >= 3 else (0, 1)
+        if height != width:
+            raise UsageError("Say the image size that your module takes, such as size=64.")
+        size = int(width)
+    return load(model, size=size, normalize=normalize, classes=classes)
 
 
-def _wrapped(module: nn.Module, images: Any, normalize: MeanStd, classes: tuple[str, ...]) -> _Subject:
-    """Put normalization in front of another classifier; its images have the size of the arrays that are given."""
-    shape: tuple[int, ...] = getattr(images[0] if isinstance(images, list | tuple) and images else images, "shape", ())
-    height, width = (shape[-2:] if shape[-3] == 3 else shape[-3:-1]) if len(shape) >= 3 else (0, 1)
-    if height != width:
-        raise UsageError(
-            "Give images for a module of your own as arrays (3, H, H): it does not say which size it wants."
-        )
-    mean, std = map(tuple, normalize)
-    if (len(mean), len(std)) != (3, 3) or min(std) <= 0:
-        raise UsageError(f"normalize must be three means and three positive deviations, not {normalize}.")
-    front = Normalize(mean, std)
-    weights = [weight for weight in module.parameters() if weight.is_floating_point()]
-    front = front.to(weights[0]) if weights else front
-    return _Subject(nn.Sequential(front, module), int(width), classes=classes)
+def _numbered(network: Network | Classifier) -> tuple[str, ...]:
+    weight = next(network.parameters(), torch.empty(0))
+    with eval_mode(network), torch.no_grad():
+        blank = torch.zeros(1, 3, network.image_size, network.image_size, dtype=torch.uint8, device=weight.device)
+        return tuple(map(str, range(network(blank).shape[1])))
 
 
 def content_key(image: Tensor) -> int:
@@ -133,21 +150,30 @@ def content_key(image: Tensor) -> int:
     return int.from_bytes(hashlib.blake2b(pixels.numpy().tobytes(), digest_size=8).digest(), "big") >> 1
 
 
-def prepare(images: ImageLike | Sequence[ImageLike], size: int) -> tuple[Tensor, bool]:
+def prepare(images: ImageLike | Iterable[ImageLike], size: int) -> tuple[Tensor, bool]:
     """Return images on the CPU as (N, 3, size, size), uint8 or all float in [0, 1], and whether a single one was given."""
-    many = isinstance(images, list | tuple) or (isinstance(images, np.ndarray | Tensor) and images.ndim == 4)
-    group: Any = images if many else [images]
-    each = [_one(image, size) for image in group]
+    if isinstance(images, str | Path) and Path(images).is_dir():
+        images = image_files(Path(images))
+    single = isinstance(images, str | Path | bytes | Image.Image) or hasattr(images, "read")
+    if isinstance(images, np.ndarray | Tensor):
+        single = images.ndim != 4
+    if not single and not isinstance(images, Iterable):
+        raise UsageError(f"An image is a file, its bytes, a PIL image or an array, not {type(images).__name__}.")
+    each = [_one(image, size) for image in ([images] if single else images)]  # type: ignore[union-attr]
     if not each:
         raise UsageError("Give at least one image.")
     if any(image.is_floating_point() for image in each):
         each = [to_float(image) for image in each]
-    return torch.stack(each), not many
+    return torch.stack(each), single
 
 
-def _one(image: ImageLike, size: int) -> Tensor:
+def _one(image: Any, size: int) -> Tensor:
     if isinstance(image, str | Path):
         return torch.from_numpy(read_image(Path(image), size)[0])
+    if isinstance(image, bytes | bytearray):
+        image = io.BytesIO(image)
+    if hasattr(image, "read") and not isinstance(image, Image.Image):
+        return torch.from_numpy(read_image(image, size)[0])
     if isinstance(image, Image.Image):
         return torch.from_numpy(fit(image, size)[0])
     return _array(image, size)

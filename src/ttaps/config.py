@@ -1,21 +1,21 @@
 """Plain values to frozen dataclasses and back: presets in TOML, configs in JSON; an unknown key is an error with a suggestion."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import json
 import math
 import tomllib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ttaps.aliases import new_name
 from ttaps.errors import UsageError
 
 T = TypeVar("T")
+_OLD = tomllib.loads(Path(__file__).with_name("aliases.toml").read_text("utf-8"))
+RENAMED = {old: (new,) if isinstance(new, str) else tuple(new) for old, new in _OLD.items()}
 
 
 def from_dict(kind: type[T], values: Mapping[str, Any], where: str, base: T | None = None) -> T:
@@ -32,12 +32,8 @@ def _build(kind: type[T], values: Mapping[str, Any], where: str, base: T | None)
     for key in values:
         if key not in hints:
             raise UsageError(f"{where}: unknown key '{key}'{did_you_mean(key, hints)}.")
-    changes = {
-        key: _convert(hints[key], value, f"{where}: {key}", getattr(base, key, None)) for key, value in values.items()
-    }
-    if base is not None:
-        return dataclasses.replace(base, **changes)  # type: ignore[type-var]
-    return kind(**changes)
+    changes = {key: _convert(hints[key], values[key], f"{where}: {key}", getattr(base, key, None)) for key in values}
+    return kind(**changes) if base is None else dataclasses.replace(base, **changes)  # type: ignore[type-var]
 
 
 def _hints(kind: type) -> dict[str, Any]:
@@ -54,6 +50,19 @@ def setting_names(kind: type) -> set[str]:
     return names
 
 
+def new_name(old: str, known: Collection[str]) -> str | None:
+    """Return what an old name, such as ``schedule.warmup``, is called among the ``known`` names; None if it is not there."""
+    if old in known:
+        return None
+    *groups, leaf = old.split(".")
+    parts = [RENAMED.get(part, (part,)) for part in (*groups, leaf)]
+    candidates = [*RENAMED.get(old, ()), *map(".".join, product(*parts))]
+    for name in parts[-1] if groups or leaf in RENAMED else ():  # the group may have changed too
+        moved = [new for new in known if new.rpartition(".")[2] == name]
+        candidates += moved if len(moved) == 1 else []
+    return next((name for name in candidates if name in known), None)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint like `` (did you mean 'epochs'?)`` or, of an old name, the new one; the choices where none is near."""
     known = list(known)
@@ -68,6 +77,13 @@ def check_min(settings: Any, **bounds: float) -> None:
     for name, bound in bounds.items():
         if not getattr(settings, name) >= bound:
             raise UsageError(f"{name} must be at least {bound}, not {getattr(settings, name)}.")
+
+
+def check_positive(settings: Any, *names: str) -> None:
+    """Refuse what is not above 0; NaN too."""
+    for name in names:
+        if not getattr(settings, name) > 0:
+            raise UsageError(f"{name} must be positive, not {getattr(settings, name)}.")
 
 
 def check_range(settings: Any, *names: str, most: float = math.inf) -> None:
@@ -106,18 +122,23 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"Cannot read {path}: {error.strerror}") from error
 
 
-def to_toml(config: Any) -> str:
-    """Write a (nested) dataclass as TOML that :func:`from_dict` reads back."""
-    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    plain = [f"{key} = {_toml(value)}" for key, value in fields.items() if not dataclasses.is_dataclass(value)]
-    tables = [f"\n[{key}]\n{to_toml(value)}" for key, value in fields.items() if dataclasses.is_dataclass(value)]
+def to_toml(config: Any, above: str = "") -> str:
+    """Write a (nested) dataclass, or mappings with plain keys, as TOML that :func:`from_dict` reads back; ``above`` is its table."""
+    fields = (
+        config if isinstance(config, Mapping) else {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    )
+    nested = {
+        key: value for key, value in fields.items() if isinstance(value, Mapping) or dataclasses.is_dataclass(value)
+    }
+    plain = [f"{key} = {_toml(value)}" for key, value in fields.items() if key not in nested]
+    tables = [f"\n[{above}{key}]\n{to_toml(value, f'{above}{key}.')}" for key, value in nested.items()]
     return "\n".join(plain) + "\n" + "".join(tables)
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
@@ -136,20 +157,12 @@ def _convert(hint: Any, value: Any, where: str, base: Any) -> Any:
     if origin in (Union, types.UnionType):
         return None if value is None else _convert(next(i for i in inner if i is not type(None)), value, where, base)
     if origin is tuple:
-        return _tuple(inner, value, where)
-    return _scalar(hint, value, where)
-
-
-def _tuple(inner: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise UsageError(f"{where} must be a list, not {value!r}.")
-    hints = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
-    if len(hints) != len(value):
-        raise UsageError(f"{where} must have {len(hints)} values, not {len(value)}.")
-    return tuple(_convert(hint, item, where, None) for hint, item in zip(hints, value, strict=True))
-
-
-def _scalar(hint: type, value: Any, where: str) -> Any:
+        if not isinstance(value, list | tuple):
+            raise UsageError(f"{where} must be a list, not {value!r}.")
+        hints = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
+        if len(hints) != len(value):
+            raise UsageError(f"{where} must have {len(hints)} values, not {len(value)}.")
+        return tuple(_convert(hint, item, where, None) for hint, item in zip(hints, value, strict=True))
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):

@@ -1,10 +1,7 @@
 """Several processes on one batch: under ``torchrun`` each takes some of its rows, and all take the same step.
 
 No module is wrapped. In a step the processes exchange their sums over the batch (Sinkhorn), add up their gradients in one message, and add
-up the parts of the loss for the log. Without ``torchrun`` there is one process, and nothing is sent.
-"""
-
-from __future__ import annotations
+up the parts of the loss for the log. Without ``torchrun`` there is one process, and nothing is sent."""
 
 import os
 import signal
@@ -113,6 +110,22 @@ class Ranks:
         return gathered
 
 
+def find_device(device: str = "auto") -> str:
+    """Return the device to use: ``auto`` is a GPU if there is one, each process's own under torchrun, or else cpu."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and "LOCAL_RANK" in os.environ:
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        because = f": {reason}" if len(reason) < 100 else ""  # to an unknown name torch answers with all it knows
+        remedy = "Choose cpu, cuda or mps; auto takes cuda where there is one, else cpu."
+        raise UsageError(f"Device '{device}' cannot be used here{because}.\n{remedy}") from error
+    return device
+
+
 @contextmanager
 def init_distributed(device: str = "cpu", patience: timedelta = PATIENCE) -> Iterator[Ranks]:
     """Join the processes that ``torchrun`` started with this one, until the end of the block; without it, yield a single rank."""
@@ -126,9 +139,7 @@ def init_distributed(device: str = "cpu", patience: timedelta = PATIENCE) -> Ite
     try:
         distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=patience)
     except (RuntimeError, ValueError) as error:
-        raise TtapsError(
-            f"The {size} processes of this job did not meet: {_reason(error)}.\nStart them with torchrun."
-        ) from error
+        raise TtapsError(f"The {size} processes did not meet: {_reason(error)}.\nStart them with torchrun.") from error
     # Between GPUs a process may wait where no signal handler runs: there torchrun must end it itself.
     if place.type == "cpu":
         signal.signal(signal.SIGTERM, _terminated)

@@ -1,7 +1,5 @@
 """Files that are complete or absent (written to a temporary file, then renamed), and locks between processes."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
@@ -36,16 +34,24 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 def cannot_write(path: Path, error: OSError) -> TtapsError:
     """Return the error to raise where a disk is full or a folder is not writable."""
-    remedies = {
-        errno.ENOSPC: "Make room there",
-        errno.EDQUOT: "Make room there",
-        errno.ENOTDIR: "A part of that path is a file, not a folder: move it away",
-        errno.EEXIST: "A part of that path is a file, not a folder: move it away",
-    }
+    remedies = dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "A part of that path is a file, not a folder: move it away")
+    remedies |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Make room there")
     remedy = remedies.get(error.errno or 0, "Get permission to write there")
     return TtapsError(
         f"Cannot write {path}: {error.strerror or error}.\n{remedy}, or choose another folder; nothing already written was changed."
     )
+
+
+def make_room(path: Path) -> None:
+    """Make the folder of a file that a long command writes at its end, or fail before the work is done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:

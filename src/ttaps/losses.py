@@ -1,10 +1,7 @@
 """The paper's equations, one short pure function each.
 
 Scores are inner products of unit vectors, ``z @ C.T``, shape (batch, K); codes have the same shape and rows that sum to 1.
-Everything is computed in float32 or better, whatever precision comes in.
-"""
-
-from __future__ import annotations
+Everything is computed in float32 or better, whatever precision comes in."""
 
 import math
 from collections.abc import Callable
@@ -20,10 +17,8 @@ def sinkhorn_codes(
     scores: Tensor, epsilon: float = 0.05, iterations: int = 3, logsumexp: Reduce | None = None
 ) -> Tensor:
     """Codes on the transportation polytope, eqs. (4)-(6): every prototype is used equally often over the batch.
-
-    "Q* = Diag(u) exp(CᵀZ / ε) Diag(v)", with u and v from a few Sinkhorn-Knopp iterations. In the log domain, so that no row and no
-    column can underflow however small ε is. ``logsumexp`` sums over the batch; data-parallel training passes one that sums over all ranks.
-    """
+    "Q* = Diag(u) exp(CᵀZ / ε) Diag(v)", u and v from a few Sinkhorn-Knopp iterations; in the log domain nothing underflows, however
+    small ε is. ``logsumexp`` sums over the batch; data-parallel training passes one that sums over all ranks."""
     over_batch = logsumexp or (lambda logits: logits.logsumexp(0))
     log_q = at_least_float32(scores.detach()) / epsilon
     for _ in range(iterations):
@@ -50,9 +45,7 @@ def swapped_prediction(scores_s: Tensor, scores_t: Tensor, codes_s: Tensor, code
 
 def prototype_entropy(logits: Tensor) -> Tensor:
     """L_ent, eq. (7): each prototype sure of its class, all classes equally served. Lies in [-ln classes, 0].
-
-    ``logits`` are the classifier's outputs at the prototypes, shape (K, classes).
-    """
+    ``logits`` are the classifier's outputs at the prototypes, shape (K, classes)."""
     log_p = at_least_float32(logits).log_softmax(-1)
     log_mean = log_p.logsumexp(0) - math.log(len(log_p))
     return _entropy(log_p).mean() - _entropy(log_mean)
@@ -71,9 +64,7 @@ def marginal_entropy(logits: Tensor) -> Tensor:
 
 def byol(predictions: Tensor, z: Tensor) -> Tensor:
     """MT3's self-supervised loss: 2 - 2 cos of each view's prediction with the other view's z, which is a constant.
-
-    Rows are first all of one view, then all of the other; both directions summed, mean over images.
-    """
+    Rows are first all of one view, then all of the other; both directions summed, mean over images."""
     other = torch.cat(z.detach().chunk(2)[::-1])
     cosine = F.cosine_similarity(at_least_float32(predictions), at_least_float32(other))
     return 2 * (2 - 2 * cosine).mean()

@@ -1,13 +1,12 @@
-"""Progress bars with time left, on stderr, quiet when nobody is watching."""
-
-from __future__ import annotations
+"""What a terminal shows: progress bars with time left, on stderr, quiet when nobody is watching; tables as plain text."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from rich.box import HORIZONTALS
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Column
+from rich.table import Column, Table
 
 # Under torchrun the first process speaks for all.
 stderr = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
@@ -27,9 +26,7 @@ class Bar(Progress):
 
 def bar(console: Console = stderr, shown: bool = True) -> Bar:
     """Return a rich progress bar for ``with bar() as progress: task = progress.add_task("what", total=n, note="")``.
-
-    On a narrow terminal only the note at the end is cut: how much is done and how long it takes always stay in sight.
-    """
+    On a narrow terminal only the note at the end is cut: how much is done and how long it takes always stay in sight."""
     return Bar(
         TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=18)),
         BarColumn(bar_width=12),
@@ -49,3 +46,18 @@ def bar(console: Console = stderr, shown: bool = True) -> Bar:
 def log_info(text: str) -> None:
     """Write one line for the person watching; results go to stdout, this does not."""
     stderr.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def text_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], rule_before_last: bool = False, left: int = 1
+) -> str:
+    """Format a table as plain text: the first ``left`` columns are left-aligned, the others right-aligned."""
+    grid = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, collapse_padding=True)
+    for place, name in enumerate(head):
+        grid.add_column(name, justify="left" if place < left else "right", no_wrap=True)
+    for place, row in enumerate(rows):
+        grid.add_row(*row, end_section=rule_before_last and place == len(rows) - 2)
+    console = Console(width=10_000, color_system=None, markup=False, highlight=False)  # never narrower than its content
+    with console.capture() as captured:
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

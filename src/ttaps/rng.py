@@ -1,7 +1,5 @@
 """Randomness by name: a generator is a function of what it is for, never of what ran before it."""
 
-from __future__ import annotations
-
 import hashlib
 from operator import index
 from typing import TYPE_CHECKING
@@ -11,17 +9,13 @@ if TYPE_CHECKING:
 
 
 def derive_seed(*parts: str | int) -> int:
-    """Return a 63-bit key for a sequence of names and numbers, the same on every machine and in every process.
-
-    >>> derive_seed(0, "cifar10-c", "fog", 5, 17) == derive_seed(0, "cifar10-c", "fog", 5, 17)
-    True
-    """
+    """Return a 63-bit key for names and numbers, such as (0, "cifar10-c", "fog", 5, 17): the same on every machine and in every process."""
     # index: numpy's integers are numbers like any other
     text = "\x1f".join(f"str:{part}" if isinstance(part, str) else f"int:{index(part)}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def generator(*parts: str | int) -> torch.Generator:
+def generator(*parts: str | int) -> "torch.Generator":
     """Return a CPU generator seeded by :func:`derive_seed`; draw on the CPU and move, so that every device sees the same numbers."""
     import torch  # here: the workers that build CIFAR-C need keys but no torch, which takes seconds to import
 

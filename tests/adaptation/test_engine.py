@@ -34,10 +34,10 @@ def test_eight_calls_from_the_command_to_the_gradient_step(tmp_path: Path, monke
     main_frame, taken = sys._getframe(), []
     loss = Ttaps.loss
 
-    def watched(self: Ttaps, scores: Tensor) -> Tensor:
+    def watched(self: Ttaps, scores: Tensor, assignment: Tensor | None = None) -> Tensor:
         caller = next(frame for frame in sys._current_frames().values() if main_frame in ancestors(frame))
         taken.append(calls(caller) + [name for name in calls(sys._getframe()) if name != "loss"])
-        return loss(self, scores)
+        return loss(self, scores, assignment)
 
     monkeypatch.setattr(Ttaps, "loss", watched)
     model, picture = write_model(tmp_path / "small"), write_picture(tmp_path / "noise.png")

@@ -26,8 +26,7 @@ from ttaps.adaptation import (
     ensure_supported,
     supported_methods,
 )
-from ttaps.adaptation.engine import CarriedState, gradient_steps
-from ttaps.adaptation.optimizers import Adam, Momentum, UpdateRule
+from ttaps.adaptation.engine import Adam, CarriedState, Momentum, UpdateRule, gradient_steps
 from ttaps.errors import UsageError
 from ttaps.model import Network
 from ttaps.model.checkpoint import Model
@@ -267,7 +266,7 @@ def test_threads_may_share_a_module_that_is_being_trained() -> None:
 def test_images_for_a_module_are_arrays_with_names_for_its_logits() -> None:
     module, images = made("preact"), some_images()
     assert ttaps.adapt(module, images[0], "source", classes="abcd").label in "abcd"
-    with pytest.raises(UsageError, match="as arrays"):
+    with pytest.raises(UsageError, match="such as size=64"):
         ttaps.adapt(module, "picture.png", "source")
     with pytest.raises(UsageError, match="4 logits, but 3 classes"):
         ttaps.adapt(module, images, "source", classes="abc")
@@ -276,7 +275,7 @@ def test_images_for_a_module_are_arrays_with_names_for_its_logits() -> None:
 def test_normalize_is_for_modules_of_the_users(tiny_network: Network) -> None:
     model, images = Model(tiny_network, tuple("abcd")), some_images()
     for ours in (model, tiny_network):
-        with pytest.raises(UsageError, match="normalizes images by itself"):
+        with pytest.raises(UsageError, match="are for modules of your own"):
             ttaps.adapt(ours, images, "source", normalize=(MEAN, STD))
     with pytest.raises(UsageError, match="three means and three positive deviations"):
         ttaps.adapt(made("preact"), images, "source", normalize=(MEAN, (1.0, 0.0, 1.0)))

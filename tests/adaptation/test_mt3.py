@@ -25,8 +25,7 @@ from ttaps.model.checkpoint import load_model
 from ttaps.rng import generator
 from ttaps.training.config import Mt3Config, OptimizerConfig, ScheduleConfig, TrainConfig
 from ttaps.training.data import Batch, Split
-from ttaps.training.objectives import OBJECTIVES
-from ttaps.training.objectives.mt3 import clipped, draw_tasks, inner_step
+from ttaps.training.objectives import OBJECTIVES, clipped, draw_tasks, inner_step
 from ttaps.training.optimizer import Optimizer
 from ttaps.training.run import Run
 from ttaps.training.schedule import Schedule
@@ -59,7 +58,8 @@ def network() -> Network:
 
 @pytest.fixture
 def batch(textures: ImageSet) -> Batch:
-    return Batch(torch.from_numpy(textures.images[:6]), torch.from_numpy(textures.labels[:6]), seed=0, step=3, size=8)
+    images, labels = torch.from_numpy(textures.images[:6]), torch.from_numpy(textures.labels[:6])
+    return Batch(images, labels, seed=0, step=3, size=8, rows=slice(6), total=6)
 
 
 # --- the loss
@@ -127,7 +127,7 @@ def test_few_images_are_cut_to_whole_tasks(textures: ImageSet, images: int, used
     few = replace(textures, images=textures.images[:images], labels=textures.labels[:images])
     config = TrainConfig(objective="mt3", batch_size=64, model=replace(TINY, heads=("predictor",)))
     batch = Trainer(config, Split(few, few)).batch(0)
-    assert (len(batch.images), batch.total, batch.share) == (used, used, 1)
+    assert (len(batch.images), batch.total) == (used, used)
 
 
 def test_less_than_a_task_is_refused(textures: ImageSet) -> None:

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ttaps.adaptation import METHODS, Memo, Source, Ttaps
-from ttaps.adaptation.presets import PRESETS
+from ttaps.adaptation import METHODS, PRESETS, Memo, Source, Ttaps
 from ttaps.adaptation.spec import method_spec, parse_method, parse_methods
 from ttaps.config import from_dict
 from ttaps.errors import UsageError
@@ -54,6 +53,23 @@ def test_parsing_and_printing_are_inverse(data: st.DataObject) -> None:
     assert parse_method(spec) == method
     assert method_spec(parse_method(spec)) == spec
     assert parse_methods(f"source,{spec}, memo")[-2 if method != Memo() else -1] == method
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_inverse_with_the_presets_of_a_model_too(data: st.DataObject) -> None:
+    """Whatever a model's own ``tuned`` is, a spec that was written with it reads back as the same method, and never as another."""
+    try:
+        own = {"ttaps": {"tuned": data.draw(some_settings(Ttaps)), "mine": data.draw(some_settings(Ttaps))}}
+        bases = [parse_method(f"ttaps{name}", presets=own) for name in ("", ":fast", ":tuned", ":mine")]
+        method = from_dict(Ttaps, data.draw(some_settings(Ttaps)), where="test", base=data.draw(st.sampled_from(bases)))
+    except UsageError:
+        assume(False)
+    spec = method_spec(method, own)
+    assert parse_method(spec, presets=own) == method
+    assert parse_methods(spec, presets=own) == [method]
+    package = parse_method("ttaps:tuned")
+    assert parse_method(method_spec(package, own), presets=own) == package
 
 
 @pytest.mark.parametrize(

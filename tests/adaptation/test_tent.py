@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from helpers.other_nets import made, some_images
-from ttaps.adaptation import Tent
+from ttaps.adaptation import Bn, Tent
 from ttaps.losses import prediction_entropy
+from ttaps.model.functional import frozen_copy, use_batch_statistics
 
 
 def literal(method: Tent, net: nn.Module, images: Tensor) -> Tensor:
@@ -36,9 +37,16 @@ def literal(method: Tent, net: nn.Module, images: Tensor) -> Tensor:
     return torch.stack(trace, dim=1)
 
 
-@pytest.mark.parametrize(
-    "method", [Tent(steps=3, lr=0.05, batch_size=3), Tent(steps=2, lr=0.5, batch_size=2, optimizer="sgd")]
-)
+METHODS = [
+    Tent(steps=3, lr=0.05, batch_size=3, source_weight=0.0),
+    Tent(steps=2, lr=0.5, batch_size=2, source_weight=0.0, optimizer="sgd"),
+    Tent(
+        steps=2, lr=0.05, batch_size=5, source_weight=4.0
+    ),  # as many images as take the place of all that N stands for
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ["preact", "batchnorm"])
 def test_equals_the_literal_way_batch_by_batch(kind: str, method: Tent) -> None:
     net, images = made(kind), some_images(5) / 255
@@ -47,6 +55,17 @@ def test_equals_the_literal_way_batch_by_batch(kind: str, method: Tent) -> None:
     got = method.adapt(net, images, range(5))[: len(want)]
     torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
     assert (want[:, -1] - want[:, 1]).abs().max() > 1e-3  # steps large enough to tell right from wrong
+
+
+@pytest.mark.parametrize(("size", "mixed"), [(1, 16.0), (3, 14.0), (17, 0.0), (20, 0.0)])
+def test_training_statistics_stand_in_for_images_that_a_batch_does_not_have(size: int, mixed: float) -> None:
+    """Without a step size TENT is BN adaptation: N = 16 beside one image, one less for every further one."""
+    net, images = made("batchnorm").eval(), some_images(20)[:size] / 255
+    by_hand = frozen_copy(net)
+    use_batch_statistics(by_hand, mixed)
+    got = Tent(lr=0.0, batch_size=20).adapt(net, images, range(size))[:, 1]
+    torch.testing.assert_close(got, by_hand(images).softmax(-1), rtol=0, atol=1e-6)
+    torch.testing.assert_close(Bn(batch_size=20).adapt(net, images, range(size))[:, 1], got, rtol=0, atol=1e-6)
 
 
 def test_first_step_of_adam_by_hand() -> None:
@@ -112,3 +131,5 @@ def test_protocol_says_what_results_depend_on() -> None:
     assert Tent().protocol == "episodic"
     assert Tent(batch_size=200).protocol == "batches of 200"
     assert Tent(batch_size=200, online=True).protocol == "online, batches of 200"
+    assert Tent(continual=True).protocol == "continual"
+    assert Tent(continual=True) == Tent(online=True, continual=True)

@@ -22,8 +22,7 @@ from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import load_model
 from ttaps.training.config import AugmentationConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from ttaps.training.data import Batch, Split
-from ttaps.training.objectives import OBJECTIVES
-from ttaps.training.objectives.ttt import rotated
+from ttaps.training.objectives import OBJECTIVES, rotated
 from ttaps.training.run import Run
 from ttaps.training.schedule import Schedule
 from ttaps.training.trainer import Trainer
@@ -55,7 +54,8 @@ def network() -> Network:
 
 @pytest.fixture
 def batch(textures: ImageSet) -> Batch:
-    return Batch(torch.from_numpy(textures.images[:6]), torch.from_numpy(textures.labels[:6]), seed=0, step=3, size=8)
+    images, labels = torch.from_numpy(textures.images[:6]), torch.from_numpy(textures.labels[:6])
+    return Batch(images, labels, seed=0, step=3, size=8, rows=slice(6), total=6)
 
 
 def rotation_logits(network: Network, pictures: Tensor) -> Tensor:

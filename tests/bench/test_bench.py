@@ -13,11 +13,18 @@ import torch
 from torch import nn
 
 from helpers.small_model import SMALL, write_model
-from ttaps.adaptation import Ttaps
-from ttaps.adaptation.presets import PRESETS
+from ttaps.adaptation import PRESETS, Ttaps
 from ttaps.api import load
-from ttaps.bench.measure import interleaved, operations, quartiles
-from ttaps.bench.suite import TRAIN_BATCH, Suite, exact_operations, make_trainer, sample_images
+from ttaps.bench import (
+    TRAIN_BATCH,
+    Suite,
+    exact_operations,
+    interleaved,
+    make_trainer,
+    operations,
+    quartiles,
+    sample_images,
+)
 from ttaps.cli import main
 from ttaps.cli.bench import ACCURACY, MEANING, stored_accuracy
 from ttaps.errors import TtapsError

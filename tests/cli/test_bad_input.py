@@ -21,9 +21,8 @@ from safetensors.torch import load_file, save_file
 from helpers.small_cifar import SMALL10, write_files
 from helpers.small_model import QUICK, write_model, write_picture
 from ttaps.cli import main
-from ttaps.data import cifar_c
-from ttaps.data.cifar_files import LAYOUTS
-from ttaps.evaluate.store import FILE
+from ttaps.data.cifar import LAYOUTS
+from ttaps.evaluation.store import FILE
 
 Refused = Callable[..., str]
 SMOKE = ("train", "--config", "smoke", "--epochs", "1", "--schedule.warmup-epochs", "0")
@@ -328,7 +327,7 @@ def test_a_config_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
 def test_a_network_for_other_classes(refused: Refused, tmp_path: Path) -> None:
     for option in ("--model.num-classes", "--model.num_classes"):
         words = refused(*SMOKE, option, "7", "--out", tmp_path / "run", code=2)
-        assert words == "sample has 10 classes, the network 7: set --model.num-classes 10."
+        assert words == "sample-train has 10 classes, the network 7: set --model.num-classes 10."
 
 
 # Data
@@ -345,11 +344,11 @@ def test_data_that_is_not_there(refused: Refused, model: Path, tmp_path: Path) -
 def test_a_truncated_corrupted_set(
     refused: Refused, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: float
 ) -> None:
-    monkeypatch.setattr(cifar_c, "IMAGES", 2)
+    monkeypatch.setitem(LAYOUTS, "cifar10", SMALL10)
     folder = tmp_path / "CIFAR-10-C"
     folder.mkdir()
-    np.save(folder / "labels.npy", np.zeros(10, dtype=np.uint8))
-    np.save(folder / "fog.npy", np.zeros((10, 32, 32, 3), dtype=np.uint8))
+    np.save(folder / "labels.npy", np.zeros(20, dtype=np.uint8))
+    np.save(folder / "fog.npy", np.zeros((20, 32, 32, 3), dtype=np.uint8))
     command = ("evaluate", model, "--data", "cifar10-c", "--corruptions", "fog", "--data-root", tmp_path)
     cut(folder / "fog.npy", keep)
     assert "ttaps data build cifar10-c" in refused(*command, "--out", tmp_path / "results")
@@ -430,7 +429,7 @@ def test_missing_rights_are_not_a_matter_of_room(
     def refuse(*arguments: object, **options: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "closed")
 
-    monkeypatch.setattr("ttaps.report.load.load_results", refuse)
+    monkeypatch.setattr("ttaps.report.columns.load_results", refuse)
     assert refused("report", tmp_path).startswith("Permission denied: closed.\nGet permission for it")
 
     def not_there(*arguments: object, **options: object) -> None:

@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import ttaps
 from helpers.small_cifar import SMALL10, write_files
 from helpers.small_model import QUICK, write_model, write_picture
 from ttaps import __version__
 from ttaps.adaptation.spec import parse_setting
-from ttaps.cli import COMMANDS, main
-from ttaps.cli.options import peek, print_json
-from ttaps.data.cifar_files import CIFAR10_CLASSES, LAYOUTS
+from ttaps.cli import main, peek
+from ttaps.cli.commands import COMMANDS
+from ttaps.cli.common import print_json
+from ttaps.data.cifar import CIFAR10_CLASSES, LAYOUTS
 from ttaps.model import registry
+from ttaps.model.own import make_module
 
 FAST = ("--set", "ttaps.steps=1", "--set", "ttaps.num_pairs=2")
 
@@ -55,7 +59,9 @@ def test_options_that_decide_on_others_are_read_as_all_others() -> None:
     assert peek(["--config"], "--config") is None
 
 
-@pytest.mark.parametrize("command", [(), ("info",), ("bench",), ("data",), ("data", "verify"), ("results", "merge")])
+@pytest.mark.parametrize(
+    "command", [(), *((name,) for name in COMMANDS if name != "adapt"), ("data", "verify"), ("results", "merge")]
+)
 def test_help_needs_neither_torch_nor_pandas(tmp_path: Path, command: tuple[str, ...]) -> None:
     script = (
         f"import sys; from ttaps.cli import main; assert main({[*command, '--help']}) == 0; "
@@ -299,3 +305,27 @@ def test_data_verify_fails_when_what_is_named_is_not_there(
 def test_numbers_that_are_none_are_null(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": [math.nan, math.inf, 0.5], "b": (1, "x", None)})
     assert json.loads(capsys.readouterr().out) == {"a": [None, None, 0.5], "b": [1, "x", None]}
+
+
+def test_a_network_of_ones_own_goes_through_adapt_evaluate_and_info(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    layers = "nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)"
+    Path("my_nets.py").write_text(f"from torch import nn\n\ndef make_net():\n    return nn.Sequential({layers})\n")
+    net = make_module("my_nets.py:make_net")
+    torch.save(net.state_dict(), "net.pt")
+    Path("names.txt").write_text("\n".join(CIFAR10_CLASSES))
+    write_picture(tmp_path / "a.png")
+    own = ("my_nets.py:make_net", "--weights", "net.pt", "--size", "32", "--classes", "names.txt")
+    assert main(["info", *own, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["classes"], facts["methods"]) == (list(CIFAR10_CLASSES), ["source", "augment", "bn", "tent", "memo"])
+    assert main(["adapt", own[0], "a.png", *own[1:], "--method", "bn", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)[0]["probabilities"]
+    model = ttaps.load(own[0], weights="net.pt", size=32, classes=CIFAR10_CLASSES)
+    assert list(found.values()) == pytest.approx(ttaps.adapt(model, "a.png", "bn").probabilities.tolist(), abs=1e-6)
+    assert main(["evaluate", *own, "--methods", "source,bn", "--limit", "1", "--out", "results", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stored"] == 2 * 9
+    assert main(["evaluate", *own, "--methods", "ttaps"]) == 2
+    assert "needs prototypes; this model supports source, augment, bn, tent, memo" in capsys.readouterr().err

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from helpers.small_model import write_model, write_picture
+from helpers.small_results import fill
 from ttaps.cli import main
 from ttaps.data.sample import SAMPLE_CORRUPTIONS
-from ttaps.evaluate.frame import load_rows
-from ttaps.evaluate.store import FILE
+from ttaps.evaluation.frame import load_rows
+from ttaps.evaluation.store import FILE
+from ttaps.experiments import warning
 
 FAST = ("--set", "ttaps.steps=1", "--set", "ttaps.num_pairs=2")
 
@@ -141,6 +143,48 @@ def test_protocols_that_depend_on_the_order_say_so(
     command = ["evaluate", model, "--corruptions", "fog", "--limit", "2", "--methods", "tent[online=true]"]
     assert main([*command, "--out", str(tmp_path)]) == 0
     assert "seed 0, online (the order of images counts)\n" in capsys.readouterr().out
+
+
+def test_a_protocol_is_for_every_method_that_has_the_choice(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "evaluate",
+        model,
+        "--corruptions",
+        "fog,snow",
+        "--limit",
+        "4",
+        "--methods",
+        "source,tent,memo[num_views=2]",
+    ]
+    options = ["--protocol", "continual", "--batch-size", "2", "--out", str(tmp_path), "--json"]
+    source, tent, memo = printed(capsys, *command, *options)["tables"]
+    assert [table["spec"] for table in (source, tent, memo)] == [
+        "source",
+        "tent[online=true,continual=true,batch_size=2]",
+        "memo[online=true,continual=true,num_views=2]",
+    ]
+    assert source["protocol"] == "episodic"
+    assert tent["protocol"].startswith("continual, batches of 2, 2 x 4 images (")
+    assert memo["protocol"].startswith("continual, 2 x 4 images (")
+    assert main(["evaluate", model, "--batch-size", "0", "--methods", "tent"]) == 2
+    assert "batch_size must be at least 1, not 0" in capsys.readouterr().err
+
+
+def test_great_harm_is_warned_about(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four images of five right before adaptation, one of five after it, and all with the same label."""
+    fog = {"fog": ["rw"] * 30 + ["rr"] * 10 + ["ww"] * 10}
+    fill(tmp_path, fog, "tent")
+    rows = load_rows([tmp_path])
+    assert warning(rows) == "Warning: tent: accuracy fell from 80.0 to 20.0 %."
+    rows["before"], rows["after"] = rows.index % 5, 3
+    assert "; 100% of 50 images have the same label (20% before): adaptation has collapsed" in warning(rows)
+    fill(tmp_path / "well", {"fog": ["wr"] * 30 + ["rr"] * 10 + ["ww"] * 10}, "tent")
+    assert warning(load_rows([tmp_path / "well"])) == ""
+    found = printed(capsys, "evaluate", model, "--corruptions", "fog", "--limit", "1", "--methods", "source", "--json",
+                    "--out", str(tmp_path / "out"))  # fmt: skip
+    assert found["warnings"] == []
 
 
 def test_the_file_of_an_image_is_stored(model: str, tmp_path: Path) -> None:

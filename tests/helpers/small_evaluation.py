@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -17,10 +19,10 @@ from numpy.typing import NDArray
 
 from ttaps.adaptation import Source, Ttaps
 from ttaps.errors import TtapsError
-from ttaps.evaluate.benchmark import Benchmark
-from ttaps.evaluate.plan import Item
-from ttaps.evaluate.run import evaluate
-from ttaps.evaluate.store import Row, Store
+from ttaps.evaluation.benchmark import Benchmark
+from ttaps.evaluation.plan import Item
+from ttaps.evaluation.run import ExperimentRun, evaluate
+from ttaps.evaluation.store import Row, Store
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import Model, fingerprint
 
@@ -52,11 +54,21 @@ def small_benchmark(images: int = 6) -> Benchmark:
     return Benchmark("small", CLASSES, labels, CORRUPTIONS, (5,), "0", pixels)
 
 
+def stored_rows(store: Store, experiment: int) -> Iterator[Row]:
+    """Yield an experiment's rows in the order of corruption, severity and image."""
+    found = "corruption, severity, image, label, trace, seconds, file"
+    query = f"SELECT {found} FROM results WHERE experiment = ? ORDER BY corruption, severity, image"
+    for *item, trace, seconds, file in store.select(query, [experiment]):
+        numbers = np.frombuffer(trace, dtype="<i4").reshape(3, -1)
+        traces = [tuple(part.tolist()) for part in (numbers[0], *numbers[1:].view("<f4"))]
+        yield Row(*[*item, *traces, seconds, file])
+
+
 def results(folder: Path) -> dict[tuple[str, int], list[Row]]:
     """Return all rows by method and seed; only the time they took is left out."""
     with Store(folder, write=False) as store:
         return {
-            (experiment.method, experiment.seed): [replace(row, seconds=0.0) for row in store.rows(number)]
+            (experiment.method, experiment.seed): [replace(row, seconds=0.0) for row in stored_rows(store, number)]
             for number, experiment in store.experiments().items()
         }
 
@@ -72,16 +84,14 @@ def stored(folder: Path) -> int:
 def main(folder: str, groups: str = "1000") -> None:
     """Evaluate with a rest after every group, and a long one after the last that is wanted."""
     torch.set_num_threads(1)
-    rests = chain(repeat(0.05, int(groups) - 1), repeat(300.0))
-    evaluate(
-        small_model(),
-        small_benchmark(),
-        METHODS,
-        (0, 1),
-        folder=Path(folder),
-        group=GROUP,
-        watch=lambda experiment, rows: time.sleep(next(rests)),
-    )
+    rests, save = chain(repeat(0.05, int(groups) - 1), repeat(300.0)), ExperimentRun.save
+
+    def slowly(run: ExperimentRun, rows: list[Row]) -> None:
+        save(run, rows)
+        time.sleep(next(rests))
+
+    with patch.object(ExperimentRun, "save", slowly):
+        evaluate(small_model(), small_benchmark(), METHODS, (0, 1), folder=Path(folder), group=GROUP)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ttaps.data.cifar_files import CIFAR10_CLASSES
+from ttaps.data.cifar import CIFAR10_CLASSES
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import save_model
 

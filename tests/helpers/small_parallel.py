@@ -24,11 +24,11 @@ from torch import Tensor
 
 from helpers.small_training import STARTS, slow
 from ttaps.cli import main
-from ttaps.data import read_npz
+from ttaps.data.images import read_arrays
 from ttaps.distributed import Ranks, init_distributed
-from ttaps.evaluate.plan import Item
-from ttaps.evaluate.run import ExperimentRun
-from ttaps.evaluate.store import Row
+from ttaps.evaluation.plan import Item
+from ttaps.evaluation.run import ExperimentRun
+from ttaps.evaluation.store import Row
 from ttaps.losses import sinkhorn_codes
 from ttaps.training.config import OptimizerConfig, ScheduleConfig, TrainConfig
 from ttaps.training.data import Split
@@ -70,7 +70,7 @@ def shared_config(case: Case) -> TrainConfig:
 def twenty_steps(case: Case, pictures: Path, ranks: Ranks) -> dict[str, Tensor]:
     """Return codes, parts of the loss, gradients and weights of a run's first 20 steps (MT3: 4), in double precision."""
     torch.set_default_dtype(torch.float64)
-    run = Trainer(shared_config(case), Split.of(read_npz(pictures)), ranks=ranks)
+    run = Trainer(shared_config(case), Split.of(read_arrays(pictures)), ranks=ranks)
     found: dict[str, Tensor] = {}
     steps = 4 if case == "mt3" else STEPS  # a step through a step takes its time
     for step in range(steps):
@@ -111,7 +111,7 @@ def write_steps(folder: Path, pictures: Path) -> None:
             found = twenty_steps(case, pictures, ranks)
             save_file({name: t.contiguous() for name, t in found.items()}, folder / f"{case}-{ranks.rank}")
         config = replace(SHARED, data=str(pictures))
-        Run(config, folder / "run", Split.of(read_npz(pictures)), ranks=ranks).train()
+        Run(config, folder / "run", Split.of(read_arrays(pictures)), ranks=ranks).train()
 
 
 def train_slowly(options: list[str]) -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ttaps.adaptation.spec import method_spec, parse_method
-from ttaps.evaluate.store import Experiment, Row, Store
-from ttaps.report.load import load_results
+from ttaps.evaluation.store import Experiment, Row, Store
+from ttaps.report.columns import load_results
 from ttaps.report.tables import Metric, make_tables
 
 Traces = Mapping[str, Sequence[str]]

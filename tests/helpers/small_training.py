@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import torch
 
-from ttaps.data import read_npz
+from ttaps.data.images import read_arrays
 from ttaps.model import ModelConfig
 from ttaps.training.config import OptimizerConfig, ScheduleConfig, TrainConfig
 from ttaps.training.data import Split
@@ -76,4 +76,4 @@ def slow(pause: float, waits_at: int = 10**9) -> Step:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with patch.object(Trainer, "step", slow(0.05, waits_at=30)):
-        Run(SHORT, Path(sys.argv[1]), Split.of(read_npz(Path(sys.argv[2])))).train()
+        Run(SHORT, Path(sys.argv[1]), Split.of(read_arrays(Path(sys.argv[2])))).train()

@@ -60,7 +60,7 @@ def test_batch_norm_statistics_come_back(tmp_path: Path) -> None:
 def test_a_users_own_backbone_comes_back(tmp_path: Path) -> None:
     save_model(tmp_path, Network(TINY, nn.Flatten(), features=192), CLASSES, {}, "")
     for read in (load_model, ttaps.load):
-        assert read(tmp_path, nn.Flatten(), features=192).network(torch.rand(2, 3, 8, 8)).shape == (2, 4)
+        assert read(tmp_path, backbone=nn.Flatten(), features=192).network(torch.rand(2, 3, 8, 8)).shape == (2, 4)
     with pytest.raises(CheckpointError, match=r"your own backbone must be passed"):
         load_model(tmp_path)
 

@@ -269,7 +269,7 @@ def test_unknown_scopes_are_refused(scope: str, tiny_network: Network) -> None:
 
 
 @pytest.mark.parametrize("backbone", [Plain(), Pieces()], ids=["plain", "pieces"])
-@pytest.mark.parametrize("scope", ["all", "norm", "last_block", "backbone.layer4", "backbone.layer4+projector"])
+@pytest.mark.parametrize("scope", ["all", "norm", "last_block", "layer4", "backbone.layer4", "layer4+projector"])
 def test_a_users_own_backbone_can_be_cut(backbone: nn.Module, scope: str, images: Tensor) -> None:
     cut = check_cut(Network(TINY, backbone), scope, images)
     if isinstance(backbone, Pieces) and scope == "last_block":
@@ -282,11 +282,28 @@ def test_pieces_under_other_names_than_the_weights_are_refused() -> None:
         SplitNetwork(Network(TINY, Pieces(last="top")), "all")
 
 
-def test_a_backbone_must_say_how_many_features_it_returns(images: Tensor) -> None:
-    silent = nn.Sequential(nn.Flatten())
-    with pytest.raises(UsageError, match=r"features="):
-        Network(TINY, silent)
-    assert Network(TINY, silent, features=192)(images).shape == (5, 4)
+def test_features_are_counted_and_feature_maps_averaged(images: Tensor) -> None:
+    assert Network(TINY, nn.Sequential(nn.Flatten())).projector.features == 192
+    body = nn.Conv2d(3, 6, 3)
+    maps, averaged = Network(TINY, body), Network(TINY, nn.Sequential(body, Mean()))
+    averaged.load_state_dict({name.replace("backbone.", "backbone.0."): w for name, w in maps.state_dict().items()})
+    torch.testing.assert_close(maps(images), averaged(images), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "words"),
+    [
+        (
+            nn.Flatten(2),
+            r"features \(N, F\) or feature maps \(N, F, H, W\), not what this one does: shape \(1, 3, 64\)",
+        ),
+        (nn.Sequential(nn.Flatten(), nn.Linear(5, 5)), "cannot take images of 3 x 8 x 8: mat1"),
+        (nn.LSTM(3, 3), "cannot take images of 3 x 8 x 8: LSTM"),
+    ],
+)
+def test_a_module_that_is_no_backbone_gets_a_sentence(backbone: nn.Module, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Network(TINY, backbone)
 
 
 @pytest.mark.parametrize("method", [Source(), Ttaps(adapt_params="projector", steps=1), Memo()])
@@ -294,10 +311,10 @@ def test_a_backbone_that_returns_another_number_of_features_is_refused_with_both
     images: Tensor, method: Method
 ) -> None:
     wrong = Network(TINY, nn.Sequential(nn.Flatten()), features=100)
-    with pytest.raises(UsageError, match="returns 192 features, the network was made for features=100"):
+    with pytest.raises(UsageError, match="returns 192 features, the network was made for 100"):
         method.adapt(wrong, images, range(len(images)))
     unpooled = Network(TINY, nn.Identity(), features=192)
-    with pytest.raises(UsageError, match="returns 3 x 8 x 8 features, the network was made for features=192"):
+    with pytest.raises(UsageError, match="returns 3 features, the network was made for 192"):
         method.adapt(unpooled, images, range(len(images)))
     with pytest.raises(UsageError, match="adapt_params 'last_block', or a part of it, covers no weight"):
         adapted_names(unpooled, "last_block")

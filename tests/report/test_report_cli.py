@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,13 +14,12 @@ import pytest
 from helpers.small_model import write_model
 from helpers.small_results import FOG_SNOW, before, fill
 from ttaps.cli import main
-from ttaps.cli.tables import accuracy_text
-from ttaps.evaluate.benchmark import open_benchmark
-from ttaps.evaluate.projections import stored_files
-from ttaps.evaluate.statistics import accuracy_table
-from ttaps.evaluate.store import FILE, Store
+from ttaps.evaluation.benchmark import open_benchmark
+from ttaps.evaluation.statistics import accuracy_table
+from ttaps.evaluation.store import FILE, Store
 from ttaps.model.checkpoint import load_model
-from ttaps.report.load import load_results
+from ttaps.report.accuracy import accuracy_text
+from ttaps.report.columns import load_results
 from ttaps.report.render import text_tables
 from ttaps.report.tables import make_tables
 
@@ -183,7 +183,7 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
 def test_projections_go_from_evaluate_to_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ttaps.report.figures.projections.umap_installed", lambda: False)  # umap takes its time
+    monkeypatch.setitem(sys.modules, "umap", None)  # umap takes its time
     model, results, figures = (str(tmp_path / name) for name in ("model", "results", "figures"))
     write_model(Path(model))
     options = ["--methods", "source", "--corruptions", "fog", "--limit", "2", "--out", results]
@@ -193,9 +193,11 @@ def test_projections_go_from_evaluate_to_report(
     assert names == {f"projections-sample-model-{load_model(Path(model)).fingerprint}"}
     assert main(["results", "merge", str(tmp_path / "all"), results, results]) == 0
     assert capsys.readouterr().out.endswith("\nNew projections there: 1\n")
-    assert [path.read_bytes() for path in stored_files(tmp_path / "all")] == [
-        path.read_bytes() for path in stored_files(Path(results))
-    ]
+    copied, stored = (
+        [path.read_bytes() for path in folder.glob("projections/*.npz")] for folder in (tmp_path / "all", Path(results))
+    )
+    assert copied == stored
+    assert len(stored) == 1
     assert main(["evaluate", model, *options, "--projections", "-1"]) == 2
 
 

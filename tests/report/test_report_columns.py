@@ -9,8 +9,8 @@ import pytest
 
 from helpers.small_results import FOG_SNOW, fill, only_table
 from ttaps.adaptation.spec import method_spec, parse_method
+from ttaps.report.columns import load_results
 from ttaps.report.figures.style import METHOD_COLORS
-from ttaps.report.load import load_results
 from ttaps.report.tables import make_tables
 
 

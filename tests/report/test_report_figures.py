@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,24 @@ from helpers.small_model import write_picture
 from helpers.small_results import FOG_SNOW, fill, only_table
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError
-from ttaps.evaluate.benchmark import open_benchmark
-from ttaps.evaluate.plan import Plan
-from ttaps.evaluate.projections import projections_file, stored_files, write_projections
-from ttaps.evaluate.statistics import AVERAGE, STATISTICS
-from ttaps.report.figures.charts import by_prototypes, calibration, calibration_error, step_changes
+from ttaps.evaluation.benchmark import open_benchmark
+from ttaps.evaluation.plan import Plan
+from ttaps.evaluation.run import projections_file, write_projections
+from ttaps.evaluation.statistics import AVERAGE, STATISTICS
+from ttaps.model import as_network
+from ttaps.report.columns import load_results
+from ttaps.report.figures.charts import (
+    by_prototypes,
+    calibration,
+    calibration_error,
+    read_projections,
+    step_changes,
+    to_plane,
+)
 from ttaps.report.figures.draw import ReportFigure, draw_all
-from ttaps.report.figures.flips import find_flips, opener, spread
-from ttaps.report.figures.projections import class_colors, read_projections, to_plane
-from ttaps.report.figures.style import legend_label, shade
-from ttaps.report.load import load_results
+from ttaps.report.figures.images import find_flips, spread
+from ttaps.report.figures.style import class_colors, legend_label, shade
 from ttaps.report.tables import make_tables
-
-NO_UMAP = "ttaps.report.figures.projections.umap_installed"
 
 
 def draw_folder(folder: Path, *others: Path) -> tuple[list[ReportFigure], list[str]]:
@@ -146,9 +152,9 @@ def test_flips_are_found_with_their_images(tmp_path: Path) -> None:
     traces = {"fog": ["wr", "rr", "rw"], "snow": ["ww", "wr"]}
     fill(tmp_path, traces, data="sample", digest=data.digest)
     assert [int(label) for label in data.labels[:3]] == [0, 1, 2]  # as the rows made by hand have them
-    tiles, problem = find_flips(load_results([tmp_path]).rows, opener(None), 32)
+    tiles, problem = find_flips(load_results([tmp_path]).rows, None, 32, {})
     assert problem == ""
-    assert [(tile.corruption, tile.after, tile.fixed) for tile in tiles] == [
+    assert [(tile.corruption, tile.after, tile.after == tile.truth) for tile in tiles] == [
         *(("fog", "airplane", True), ("snow", "automobile", True), ("fog", "cat", False))
     ]
     assert np.array_equal(tiles[1].image, read_sample("snow").images[1])
@@ -163,7 +169,7 @@ def test_flips_are_found_with_their_images(tmp_path: Path) -> None:
 )
 def test_images_that_are_not_there_are_said_to_be_missing(tmp_path: Path, options: dict[str, Any], word: str) -> None:
     fill(tmp_path, FOG_SNOW, **options)
-    tiles, problem = find_flips(load_results([tmp_path]).rows, opener(tmp_path), 32)
+    tiles, problem = find_flips(load_results([tmp_path]).rows, tmp_path, 32, {})
     assert tiles == []
     assert word in problem
 
@@ -179,9 +185,9 @@ def test_why_images_are_missing_is_said_once(tmp_path: Path) -> None:
 def test_images_of_a_model_with_other_classes_are_not_misnamed(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["rr"] * 15 + ["wr"]}, data="sample", digest=open_benchmark("sample").digest)
     rows = load_results([tmp_path]).rows
-    assert "another order" in find_flips(rows.assign(label=rows["label"] + 1), opener(None), 32)[1]
+    assert "another order" in find_flips(rows.assign(label=rows["label"] + 1), None, 32, {})[1]
     rows.loc[rows.index[-1], "before"] = 10  # sample has classes 0 to 9
-    assert "only some of the model's classes" in find_flips(rows, opener(None), 32)[1]
+    assert "only some of the model's classes" in find_flips(rows, None, 32, {})[1]
 
 
 def test_a_folder_is_opened_once_for_all_columns_at_the_size_of_its_network(
@@ -195,7 +201,7 @@ def test_a_folder_is_opened_once_for_all_columns_at_the_size_of_its_network(
     for method in ("tent", "ttaps"):
         fill(tmp_path, {"clean": ["wr", "rr"]}, method, severity=0, **own)
     opened = Mock(side_effect=open_benchmark)
-    monkeypatch.setattr("ttaps.evaluate.benchmark.open_benchmark", opened)
+    monkeypatch.setattr("ttaps.evaluation.benchmark.open_benchmark", opened)
     figures, notes = draw_folder(tmp_path)
     assert notes == []
     assert sum("-flips-" in figure.name for figure in figures) == 2
@@ -211,7 +217,7 @@ def test_images_come_from_all_corruptions_in_turn(tmp_path: Path) -> None:
 
 
 def test_principal_components_keep_what_lies_in_a_plane(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NO_UMAP, lambda: False)
+    monkeypatch.setitem(sys.modules, "umap", None)
     rng = np.random.default_rng(0)
     plane = rng.normal(size=(30, 2))
     turned = plane @ np.linalg.qr(rng.normal(size=(8, 2)))[0].T + 3
@@ -224,20 +230,20 @@ def test_principal_components_keep_what_lies_in_a_plane(monkeypatch: pytest.Monk
 def test_projections_are_those_of_the_network(tmp_path: Path) -> None:
     model, data = small_model(), small_benchmark()
     write_projections(model, data, tmp_path, 4)
-    assert stored_files(tmp_path) == [projections_file(tmp_path, model, data)]
-    arrays = read_projections(stored_files(tmp_path)[0])
+    assert list(tmp_path.rglob("*.npz")) == [projections_file(tmp_path, model, data)]
+    arrays = read_projections(projections_file(tmp_path, model, data))
     items = list(Plan(data.labels, data.corruptions, data.severities))[:4]
     with torch.no_grad():
-        expected = model.network.project(data.read(items)).numpy()
+        expected = as_network(model.network).project(data.read(items)).numpy()
     assert np.allclose(arrays["z"], expected, atol=1e-6)
     assert arrays["labels"].tolist() == [int(data.labels[item.image]) for item in items]
-    logits = model.network.classifier(model.network.prototypes)
+    logits = as_network(model.network).classifier(as_network(model.network).prototypes)
     assert arrays["prototype_labels"].tolist() == logits.argmax(1).tolist()
     assert tuple(arrays["classes"]) == CLASSES
 
 
 def test_every_models_projections_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NO_UMAP, lambda: False)
+    monkeypatch.setitem(sys.modules, "umap", None)
     fill(tmp_path, {"fog": ["r"]}, "source")
     model, data = small_model(), small_benchmark()
     for fingerprint in ("a1", "b2"):
@@ -250,10 +256,10 @@ def test_every_models_projections_are_drawn(tmp_path: Path, monkeypatch: pytest.
 
 def test_damaged_projections_are_noted_and_the_rest_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut off anywhere, overwritten, or with labels missing."""
-    monkeypatch.setattr(NO_UMAP, lambda: False)
+    monkeypatch.setitem(sys.modules, "umap", None)
     fill(tmp_path, FOG_SNOW)
     write_projections(small_model(), small_benchmark(), tmp_path, 4)
-    (path,) = stored_files(tmp_path)
+    (path,) = tmp_path.rglob("*.npz")
     whole, arrays = path.read_bytes(), read_projections(path)
     for content in (b"", b"no archive", whole[:10], whole[: len(whole) // 2], whole[:100] + b"?" * 100 + whole[200:]):
         path.write_bytes(content)

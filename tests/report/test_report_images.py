@@ -12,7 +12,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from ttaps.adaptation import Result
-from ttaps.evaluate.statistics import AVERAGE, STATISTICS
+from ttaps.evaluation.statistics import AVERAGE, STATISTICS
 from ttaps.report.figures import images
 from ttaps.report.figures.images import Tile, adaptation_figure, demo_figure, mosaic
 

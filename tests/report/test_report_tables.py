@@ -18,13 +18,12 @@ import pytest
 
 from helpers.small_results import FOG_SNOW, Traces, accuracy, before, fill, only_table
 from ttaps.errors import TtapsError
-from ttaps.evaluate.statistics import AVERAGE, STATISTICS, Z95, accuracy_table, compare_table, t_quantile, wilson
-from ttaps.evaluate.store import FILE, Store, merge
+from ttaps.evaluation.statistics import AVERAGE, STATISTICS, Z95, accuracy_table, compare_table, t_quantile, wilson
+from ttaps.evaluation.store import FILE, Store, merge
+from ttaps.report.columns import load_published, load_results
 from ttaps.report.figures.draw import draw_all
-from ttaps.report.load import load_published, load_results
-from ttaps.report.protocol import protocol
 from ttaps.report.render import latex, main_table, markdown, tex, text_tables, to_csv
-from ttaps.report.tables import Table, highest_severity, make_tables
+from ttaps.report.tables import Table, highest_severity, make_tables, protocol
 
 OTHER: Traces = {
     "fog": ["ww", "ww", "wr", "wr", "rw", "rr", "rr", "rr", "wr", "wr"],

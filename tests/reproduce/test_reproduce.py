@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helpers.small_model import write_picture
 from helpers.small_training import SHORT
+from ttaps import reproduce as work
 from ttaps.adaptation.spec import parse_methods
 from ttaps.cli import main
-from ttaps.cli.reproduce import measured, spell
+from ttaps.cli.train import measured, spell
 from ttaps.data import ImageSet
 from ttaps.distributed import Ranks
 from ttaps.errors import UsageError
-from ttaps.evaluate.frame import load_rows
-from ttaps.evaluate.store import Store
+from ttaps.evaluation.frame import load_rows
+from ttaps.evaluation.run import evaluate
+from ttaps.evaluation.store import Store
 from ttaps.model.checkpoint import load_model
 from ttaps.progress import Bar
-from ttaps.reproduce import work
-from ttaps.reproduce.grid import Grid, Job, open_data, read_grid
+from ttaps.reproduce import Grid, Job, open_data, read_grid
+from ttaps.training.config import find_preset, read_preset, train_config
 from ttaps.training.data import Split
-from ttaps.training.presets import find_preset, read_preset, train_config
 from ttaps.training.trainer import Trainer
 
 PRESETS = ("paper-cifar10", "paper-cifar100", "small", "smoke")
@@ -34,8 +37,8 @@ def test_presets_do_all_of_one_seed_before_the_next(name: str) -> None:
     path = find_preset(name, grids=True)
     grid, jobs = read_grid(path, find_preset)
     assert f"#   ttaps reproduce {name}" in path.read_text()
-    kinds = sum(len(column.prototypes) or 1 for column in grid.columns)
-    assert [job.train.seed for job in jobs] == [seed for seed in grid.seeds for _ in range(kinds)]
+    seeds = [seed for column in grid.columns for _ in column.prototypes or (1,) for seed in column.seeds or grid.seeds]
+    assert [job.train.seed for job in jobs] == sorted(seeds)
     assert len({job.name for job in jobs}) == len(jobs)
     assert grid.gpu == name.startswith("paper")
 
@@ -58,7 +61,8 @@ def test_the_papers_grid_trains_the_papers_presets(data: str) -> None:
 def test_the_small_grid_has_sixteen_filters() -> None:
     _, jobs = read_grid(find_preset("small", grids=True), find_preset)
     assert {job.train.model.width for job in jobs} == {16}
-    assert Counter(job.train.objective for job in jobs) == {"baseline": 2, "jt": 2, "jt+ent": 6}
+    assert Counter(job.train.objective for job in jobs) == {"baseline": 3, "jt": 3, "jt+ent": 5, "ttt": 1, "mt3": 1}
+    assert Counter(job.train.model.num_prototypes for job in jobs) == {300: 11, 30: 1, 3000: 1}
 
 
 @pytest.mark.parametrize(
@@ -106,18 +110,17 @@ def test_smoke_stopped_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Stopped after three of six models; the same command does the rest, and then there is nothing left to do."""
-    monkeypatch.setattr("ttaps.report.figures.projections.umap_installed", lambda: False)  # umap takes its time
+    monkeypatch.setitem(sys.modules, "umap", None)  # umap takes its time
     command = ["reproduce", "smoke", "--out", str(tmp_path), "--threads", "1"]
-    evaluate_job = work.evaluate_job
     with monkeypatch.context() as patched:
         left = iter(range(2))
 
-        def stopped(*arguments: object) -> None:
+        def stopped(*arguments: Any, **options: Any) -> None:
             if next(left, None) is None:
                 raise KeyboardInterrupt
-            evaluate_job(*arguments)  # type: ignore[arg-type]
+            evaluate(*arguments, **options)
 
-        patched.setattr(work, "evaluate_job", stopped)
+        patched.setattr(work, "evaluate", stopped)
         assert main(command) == 130
     made = sorted(path.name for path in (tmp_path / "models").iterdir())
     assert made == ["baseline-K30-seed0", "jt+ent-K10-seed0", "jt+ent-K30-seed0"]
@@ -145,9 +148,9 @@ def test_smoke_stopped_and_started_again(
     assert capsys.readouterr().out.splitlines()[-3].split() == ["sum", "0", "0.0", "seconds", "0", "0.0", "seconds"]
     grid, jobs = read_grid(find_preset("smoke", grids=True), find_preset)
     other = [replace(job, methods=tuple(parse_methods("augment"))) for job in jobs]
-    (data, *_) = open_data(grid, jobs, None)
-    assert work.count_rows(tmp_path, jobs[0], data.test, grid.plan(data.test)) == 6 * len(jobs[0].methods)
-    assert work.count_rows(tmp_path, other[0], data.test, grid.plan(data.test)) == 0
+    ((_, data), *_) = open_data(grid, jobs, None)
+    assert work.count_rows(tmp_path, jobs[0], data, grid.plan(data)) == 6 * len(jobs[0].methods)
+    assert work.count_rows(tmp_path, other[0], data, grid.plan(data)) == 0
     assert main([*command[:3], str(tmp_path / "new"), "--dry-run"]) == 0
     plan = capsys.readouterr().out
     assert plan.splitlines()[-3].split() == ["sum", "48", "2.0", "days", "60", "60", "minutes"]

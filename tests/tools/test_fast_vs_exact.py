@@ -9,13 +9,13 @@ import pytest
 
 import fast_vs_exact
 from fast_vs_exact import fast_minus_exact
+from helpers.bonett_price import paired_difference
 from helpers.small_model import write_model
 from helpers.small_results import FOG_SNOW, Traces, fill
 from ttaps.api import load
 from ttaps.cli import main
 from ttaps.cli.bench import ACCURACY, stored_accuracy
 from ttaps.errors import TtapsError
-from ttaps.evaluate.statistics import paired_difference
 
 NET = "net-jt+ent-300-0"
 """The fingerprint of the model whose rows are written by hand."""

@@ -7,7 +7,7 @@ import operator
 import pytest
 
 from memory_and_growth import COUNTS, growth, peak_memory
-from ttaps.bench.suite import sample_images
+from ttaps.bench import sample_images
 from ttaps.model import Network
 
 

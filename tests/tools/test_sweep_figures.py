@@ -23,8 +23,8 @@ from sweep_figures import (
     settings_table,
     spread_out,
 )
+from ttaps.report.columns import load_results
 from ttaps.report.figures.style import new_figure
-from ttaps.report.load import load_results
 from ttaps.report.tables import make_tables
 
 BETTER: Traces = {"fog": ["wwr", "wrr", "rrw", "rrr"], "snow": ["wrr", "wwr", "rrr", "www"]}

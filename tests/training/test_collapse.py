@@ -18,9 +18,8 @@ from torch import Tensor
 from helpers.small_training import STARTS, TINY
 from ttaps.data import ImageSet
 from ttaps.training.collapse import CollapseCheck, TrainingCollapsed
-from ttaps.training.config import LossConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from ttaps.training.config import LossConfig, OptimizerConfig, ScheduleConfig, TrainConfig, load_preset
 from ttaps.training.data import Split
-from ttaps.training.presets import load_preset
 from ttaps.training.run import Run
 from ttaps.training.schedule import Schedule
 

@@ -13,14 +13,13 @@ import torch
 from helpers.small_training import SHORT
 from ttaps.data import ImageSet
 from ttaps.errors import CheckpointError, UsageError
+from ttaps.model import as_network
 from ttaps.model.checkpoint import load_model, save_model
 from ttaps.model.registry import known_models
 from ttaps.training.collapse import TrainingCollapsed
-from ttaps.training.config import TrainConfig
+from ttaps.training.config import TrainConfig, preset_names, read_preset
 from ttaps.training.data import Split
 from ttaps.training.fork import fork
-from ttaps.training.init_from import describe_init
-from ttaps.training.presets import preset_names, read_preset
 from ttaps.training.run import Run
 from ttaps.training.run_dir import load_state, save_state
 from ttaps.training.trainer import Trainer, initial_network
@@ -68,12 +67,15 @@ def test_another_network_is_refused(trained: Path, textures: ImageSet) -> None:
 
 def test_the_card_says_where_it_began_and_what_that_took(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
     second = tmp_path / "second"
-    Run(replace(SHORT, epochs=1, init_from=str(trained)), second, Split.of(textures)).train()
+    run = Run(replace(SHORT, epochs=1, init_from=str(trained)), second, Split.of(textures))
+    run.train()
     first = load_model(trained)
     assert load_model(second).info["init_from"]["fingerprint"] == first.fingerprint
     assert f"started from the weights of `{trained}` ({first.fingerprint})" in load_model(second).card
-    before = replace(first, info={"hours": 1.5, "init_from": {"hours": 2.25}})
-    assert describe_init("mine", before) == {"model": "mine", "fingerprint": first.fingerprint, "hours": 3.75}
+    run.trainer.start = replace(first, info={"hours": 1.5, "init_from": {"hours": 2.25}})
+    run.save(8)
+    stated = {"model": str(trained), "fingerprint": first.fingerprint, "hours": 3.75}
+    assert load_model(second).info["init_from"] == stated
 
 
 def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
@@ -159,8 +161,8 @@ def test_weights_that_are_not_numbers_are_not_blamed_on_the_learning_rate(
 ) -> None:
     model = load_model(trained)
     with torch.no_grad():
-        model.network.classifier.weight[0, 0] = math.nan
-    save_model(tmp_path / "broken", model.network, model.classes, model.info, model.card)
+        as_network(model.network).classifier.weight[0, 0] = math.nan
+    save_model(tmp_path / "broken", as_network(model.network), model.classes, model.info, model.card)
     config = replace(SHORT, init_from=str(tmp_path / "broken"))
     with pytest.raises(TrainingCollapsed, match=r"'classifier.weight' of the model '.*broken' are not numbers, before"):
         Run(config, tmp_path / "new", Split.of(textures)).train()

@@ -12,13 +12,12 @@ import torch
 from helpers.small_training import SHORT, dying_at
 from ttaps.data import ImageSet
 from ttaps.model import Network
-from ttaps.training import numerics, run
+from ttaps.training import run
 from ttaps.training.config import TrainConfig
 from ttaps.training.data import Split
-from ttaps.training.numerics import MIN_SPEEDUP, Numerics, candidates, fastest
 from ttaps.training.run import Run
 from ttaps.training.run_dir import load_state
-from ttaps.training.trainer import Trainer
+from ttaps.training.trainer import MIN_SPEEDUP, Numerics, Trainer, candidates, fastest
 
 AUTO = TrainConfig(memory_format="auto", precision="auto")
 PLAIN, HALF = Numerics("contiguous", "float32"), Numerics("contiguous", "bfloat16")
@@ -48,12 +47,12 @@ def test_another_way_must_be_clearly_faster(
     seconds: tuple[float, ...], chosen: Numerics, tiny_network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = dict(zip(candidates(AUTO), seconds, strict=True))
-    monkeypatch.setattr(numerics, "seconds_per_step", lambda choice, network, images: times[choice])
+    monkeypatch.setattr("ttaps.training.trainer.seconds_per_step", lambda choice, network, images: times[choice])
     assert fastest(AUTO, tiny_network, torch.device("cpu")) == chosen
 
 
 def test_without_a_choice_nothing_is_measured(tiny_network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numerics, "seconds_per_step", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("ttaps.training.trainer.seconds_per_step", lambda *_: pytest.fail("measured"))
     fixed = replace(AUTO, memory_format="channels_last", precision="bfloat16")
     assert fastest(fixed, tiny_network, torch.device("cpu")) == LAST_HALF
 

@@ -34,7 +34,8 @@ def test_an_epoch_sees_every_image_once() -> None:
 
 
 def make_batch(textures: ImageSet, seed: int = 0, step: int = 3, size: int = 8) -> Batch:
-    return Batch(torch.from_numpy(textures.images[:6]), torch.from_numpy(textures.labels[:6]), seed, step, size)
+    images, labels = torch.from_numpy(textures.images[:6]), torch.from_numpy(textures.labels[:6])
+    return Batch(images, labels, seed, step, size, rows=slice(6), total=6)
 
 
 @pytest.mark.parametrize("kind", [SwavViews(), CropViews()])
@@ -125,4 +126,4 @@ def test_every_objective_is_the_cross_entropy_alone_before_its_own_loss_begins(
 def test_accuracy_counts_right_answers(textures: ImageSet, tiny_network: Network) -> None:
     images, labels = torch.from_numpy(textures.images), torch.from_numpy(textures.labels)
     right = [tiny_network(image[None]).argmax().item() == label for image, label in zip(images, labels, strict=True)]
-    assert accuracy(tiny_network, images, labels) == sum(right) / 160
+    assert accuracy(tiny_network, textures) == sum(right) / 160

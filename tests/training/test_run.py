@@ -25,6 +25,7 @@ from helpers.small_training import SHORT, TINY
 from ttaps.data import ImageSet
 from ttaps.errors import CheckpointError, TtapsError, UsageError
 from ttaps.files import file_lock
+from ttaps.model import as_network
 from ttaps.model.checkpoint import load_model
 from ttaps.training.config import ScheduleConfig, TrainConfig
 from ttaps.training.data import Split, training_images
@@ -94,9 +95,7 @@ def test_killed_and_resumed_is_bit_identical(
 def test_a_finished_run_is_a_model(finished: Path, textures: ImageSet, pictures: Path) -> None:
     model = load_model(finished)
     split = split_of(textures, pictures)
-    measured = accuracy(
-        model.network, torch.from_numpy(split.validation.images), torch.from_numpy(split.validation.labels)
-    )
+    measured = accuracy(as_network(model.network), split.validation)
     assert model.info["validation_accuracy"] == measured
     assert f"{100 * measured:.2f} % of the validation images" in model.card
     assert (model.info["step"], model.info["steps"]) == (40, 40)

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ttaps.errors import UsageError
-from ttaps.views import CropViews, Parameters, SwavViews, swav
+from ttaps.views import CropViews, SwavViews, swav
+from ttaps.views.swav import Parameters
 
 WEIGHTS = (0.299, 0.587, 0.114)
 MANY = 20_000  # views drawn to check distributions; bounds are five standard errors

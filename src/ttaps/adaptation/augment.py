@@ -1,14 +1,15 @@
 """Test-time augmentation: the mean prediction over augmented views, no weight changed. The yardstick for adapting to the same views."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.method import Method
+from ttaps.adaptation.prediction import ViewWeights, mean_over_views, tempered
+from ttaps.config import check_positive
 from ttaps.rng import generator
 from ttaps.views import SwavViews
 
@@ -23,16 +24,29 @@ class Augment(Method):
     """Views of the image."""
     confidence_threshold: float = 1.0
     """Leave an image unchanged when the model gives its label at least this probability; 1 augments every image."""
+    predict: Literal["views", "both"] = "views"
+    """The mean over the views, or the mean of that and the image's own prediction."""
+    view_weights: ViewWeights = "equal"
+    """Views count equally, or by how well their predictions agree with the mean."""
+    temperature: float = 1.0
+    """Divide the logits of augmented predictions by this, which calibrates their confidence and leaves their labels."""
     views: SwavViews = field(default_factory=SwavViews)
     """How a view is made."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "temperature")
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
         """Predict the image, then the mean over its views, unless the first prediction is confident enough."""
-        before = network(image).softmax(-1)
-        if self.confidence_threshold < 1 and before.max() >= self.confidence_threshold:
+        before = state.tell(network(image).softmax(-1))
+        confident = self.confidence_threshold < 1 and before.max() >= self.confidence_threshold
+        if confident:
             return torch.stack([before, before], dim=1)
-        after = network(self.draw_views(image, key)).softmax(-1).mean(0, keepdim=True)
+        after = mean_over_views(network(self.draw_views(image, key)).softmax(-1), self.view_weights)
+        after = (before + after) / 2 if self.predict == "both" else after
+        after = state.tell(tempered(after, self.temperature))
         return torch.stack([before, after], dim=1)
 
     def draw_views(self, image: Tensor, key: int) -> Tensor:

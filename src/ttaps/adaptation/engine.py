@@ -1,17 +1,61 @@
-"""Gradient steps on weights that belong to one image, and the threads that images run on."""
-
-from __future__ import annotations
+"""Gradient steps on weights that belong to one image, the rules that make updates of gradients, and the threads that images run on."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 
 import torch
 from torch import Tensor
 
-from ttaps.adaptation.optimizers import UpdateRule, Weights, sgd
+from ttaps.losses import at_least_float32
+
+Weights = dict[str, Tensor]
+UpdateRule = Callable[[Weights, Weights], Weights]  # weights and gradients to what is subtracted, before the step size
+Loss = Callable[[Weights, int], Tensor]  # at a step, of weights; those it does not use stay where they are
+AdaptOne = Callable[[Tensor, int, "CarriedState"], Tensor]
+
+
+class Momentum:
+    """v ← m v + g, with the L2 penalty inside g; the first v is g, as in torch. By default the gradients themselves."""
+
+    def __init__(self, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
+        self.momentum, self.weight_decay = momentum, weight_decay
+        self.velocity: Weights = {}
+
+    def __call__(self, weights: Weights, gradients: Weights) -> Weights:
+        """Return v, or g where there is no momentum."""
+        if self.weight_decay:
+            gradients = {name: g.add(weights[name], alpha=self.weight_decay) for name, g in gradients.items()}
+        if self.momentum and self.velocity:
+            gradients = {name: g.add(self.velocity[name], alpha=self.momentum) for name, g in gradients.items()}
+        self.velocity = gradients if self.momentum else {}
+        return gradients
+
+
+class Adam:
+    """Kingma and Ba's m / (√v + ε) of running means, both corrected for their start at zero; their constants."""
+
+    beta1, beta2, epsilon = 0.9, 0.999, 1e-8
+
+    def __init__(self) -> None:
+        self.moments: dict[str, tuple[Tensor, Tensor]] = {}
+        self.steps = 0
+
+    def __call__(self, weights: Weights, gradients: Weights) -> Weights:
+        """Return the update of one more step."""
+        self.steps += 1
+        updates = {}
+        for name, gradient in gradients.items():
+            exact = at_least_float32(gradient)  # squares and ε are zero in half precision
+            mean, square = self.moments.get(name, (exact.new_zeros(()),) * 2)
+            mean = self.beta1 * mean + (1 - self.beta1) * exact
+            square = self.beta2 * square + (1 - self.beta2) * exact.square()
+            self.moments[name] = mean, square
+            deviation = (square / (1 - self.beta2**self.steps)).sqrt().add(self.epsilon)
+            updates[name] = (mean / (1 - self.beta1**self.steps) / deviation).to(gradient.dtype)
+        return updates
 
 
 @dataclass
@@ -20,42 +64,44 @@ class CarriedState:
 
     weights: Weights | None = None
     rule: UpdateRule | None = None
+    memory: Weights = field(default_factory=dict)  # what else a method remembers, by name
+    observer: Callable[[float | None, Tensor], object] | None = None
+    """Is told the loss of each step, None before the first, and the class probabilities after it; what it raises stops the work."""
+    loss: float | None = None
+
+    def tell(self, probabilities: Tensor) -> Tensor:
+        """Tell the observer, if there is one, of a prediction, and return it."""
+        if self.observer:
+            self.observer(self.loss, probabilities)
+        return probabilities
 
 
 def gradient_steps(
-    loss: Callable[[Weights, int], Tensor], source: Weights, steps: int, lr: float, state: CarriedState | None = None
+    loss: Loss, source: Weights, steps: int, lr: float, state: CarriedState | None = None
 ) -> Iterator[Weights]:
     """Yield the weights after every step of θ ← θ - α∇θ L. ``source`` is not changed.
-
-    ``loss(weights, step)`` is the loss at a step; weights it does not use stay where they are. Steps start from the weights in
-    ``state``, if any, else from ``source``, and leave their weights in ``state``; its rule turns gradients into updates.
-    """
+    Steps start from the weights in ``state``, if any, else from ``source``, and leave theirs there; its rule makes updates of gradients."""
     state = state or CarriedState()
-    weights, rule = state.weights or source, state.rule or sgd
+    weights, rule = state.weights or source, state.rule or Momentum()
     for step in range(steps):
         leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
         with torch.enable_grad():
-            gradients = torch.autograd.grad(loss(leaves, step), list(leaves.values()), materialize_grads=True)
+            value = loss(leaves, step)
+            gradients = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
         with torch.no_grad():
             updates = rule(weights, dict(zip(leaves, gradients, strict=True)))
         weights = {name: weight.detach().sub(updates[name], alpha=lr) for name, weight in weights.items()}
-        state.weights = weights
+        state.weights, state.loss = weights, value.item() if state.observer else None
         yield weights
 
 
 def map_images(
-    adapt_one: Callable[[Tensor, int, CarriedState], Tensor],
-    images: Tensor,
-    keys: Sequence[int],
-    batch_size: int = 1,
-    state: CarriedState | None = None,
+    adapt_one: AdaptOne, images: Tensor, keys: Sequence[int], batch_size: int = 1, state: CarriedState | None = None
 ) -> Tensor:
     """Concatenate ``adapt_one(image, key, state)`` over images (1, 3, H, W), or over batches of them with their first key.
-
     They run at the same time, one thread each: no thread ever waits for another, and an image's numbers do not depend on how many
     threads there are. (Two threads on one image wait for each other, which is many times slower on a busy machine.)
-    Given a ``state`` they run one after the other and share it; otherwise each has an empty one.
-    """
+    Given a ``state`` they run one after the other and share it; otherwise each has an empty one."""
     batches = images.split(batch_size)
     first_keys = [keys[index] for index in range(0, len(images), batch_size)]
     states = [state or CarriedState() for _ in batches]
@@ -72,9 +118,7 @@ _guard = Lock()
 @contextmanager
 def _one_thread_each() -> Iterator[int]:
     """Yield how many threads torch had before any call was under way; the last call to end restores that.
-
-    What a worker sets holds for later threads too, and MKL has one number for all threads: nobody may raise it while others work.
-    """
+    What a worker sets holds for later threads too, and MKL has one number for all threads: nobody may raise it while others work."""
     with _guard:
         _threads.append(_threads[0] if _threads else torch.get_num_threads())
     try:
@@ -84,8 +128,3 @@ def _one_thread_each() -> Iterator[int]:
             threads = _threads.pop()
             if not _threads:
                 torch.set_num_threads(threads)
-
-
-def in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, chunk: int) -> Tensor:
-    """Apply a function to a few rows at a time, so that what it works on stays in the cache."""
-    return torch.cat([function(part) for part in rows.split(chunk)])

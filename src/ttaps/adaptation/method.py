@@ -1,30 +1,27 @@
 """The base classes of all methods: a method is a frozen dataclass of its settings, derived from :class:`Method`.
-
-To add a method: one file with a class that has a ``name`` and implements ``adapt_one``, its class in ``METHODS``, one test.
-"""
-
-from __future__ import annotations
+To add a method: one file with a class that has a ``name`` and implements ``adapt_one``, its class in ``METHODS``, one test."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from ttaps.adaptation.engine import CarriedState, map_images
+from ttaps.adaptation.engine import CarriedState, Loss, Weights, gradient_steps, map_images
 from ttaps.config import check_min, check_probability
 from ttaps.model import eval_mode
 
-EPISODIC = "episodic"
-"""The protocol of a method that forgets everything after each image."""
-
-LEAST_VALUES = {
-    **dict.fromkeys(("steps", "lr", "momentum", "weight_decay", "view_pool"), 0),
-    **dict.fromkeys(("patience", "source_weight"), 0),
-    **dict.fromkeys(("batch_size", "num_views", "num_pairs"), 1),
-}
+EPISODIC = "episodic"  # the protocol of a method that forgets everything after each image
+FROM_ZERO = (
+    *("steps", "lr", "momentum", "weight_decay", "view_pool", "patience", "source_weight", "num_neighbors"),
+    *("kl_weight", "shift_threshold", "rho", "entropy_margin", "redundancy_margin", "recovery_entropy"),
+)
+FROM_ONE = ("batch_size", "num_views", "num_pairs", "num_supports", "max_iterations")
+LEAST_VALUES = dict.fromkeys(FROM_ZERO, 0) | dict.fromkeys(FROM_ONE, 1)
 """Minimum values of settings; a setting means the same in every method that has it."""
 
 
@@ -33,22 +30,18 @@ class Method(ABC):
     """A method and its settings, which are the fields of the dataclass. Nothing here changes a network."""
 
     name: ClassVar[str]
-    paper: ClassVar[str] = ""
-    """Who published it, and when."""
-    adapts: ClassVar[str] = "nothing"
-    """What is adapted to an image."""
-    trained_by: ClassVar[tuple[str, ...]] = ()
-    """Training objectives that it works with; empty: any network."""
+    paper: ClassVar[str] = ""  # who published it, and when
+    adapts: ClassVar[str] = "nothing"  # of a network to an image
+    trained_by: ClassVar[tuple[str, ...]] = ()  # training objectives that it works with; empty: any network
+    # settings of some methods, and what the others do
+    steps, batch_size, online, continual, keep_momentum = 0, 1, False, False, False
 
     def __post_init__(self) -> None:
         names = {field.name for field in fields(self)}
+        if self.continual and not self.online:
+            object.__setattr__(self, "online", True)  # one experiment has one spec, however it was typed
         check_min(self, **{name: least for name, least in LEAST_VALUES.items() if name in names})
         check_probability(self, *names & {"confidence_threshold"})
-
-    @property
-    def steps(self) -> int:
-        """Gradient steps per image."""
-        return 0
 
     @property
     def lr(self) -> float | None:
@@ -56,14 +49,10 @@ class Method(ABC):
         return None
 
     @property
-    def batch_size(self) -> int:
-        """Images adapted together, which then depend on each other."""
-        return 1
-
-    @property
     def carries(self) -> str:
         """What is kept from image to image, in words; empty for nothing."""
-        return ""
+        kept = {"continual": self.continual, "online": self.online, "momentum leak": self.keep_momentum}
+        return next((name for name, is_kept in kept.items() if is_kept), "")
 
     @property
     def protocol(self) -> str:
@@ -88,27 +77,23 @@ class Method(ABC):
         self, network: nn.Module, images: Tensor, keys: Sequence[int], state: CarriedState | None = None
     ) -> Tensor:
         """Return class probabilities before and after every step, (N, steps + 1, classes), for images (N, 3, H, W).
-
         An image's row is a function of the network, the image and its key only, unless the method is ``sequential``; then
         ``state`` is what the images before these left behind, and it is updated. The network is not changed.
-        """
+        One image by itself may have a ``state`` with an observer, which is told of every step (on a CPU)."""
         with eval_mode(network):
-            if not self.carries and images.device.type != "cpu" and self.can_batch(network):
-                return self.adapt_batched(network, images, keys)
-            shared = (state or CarriedState()) if self.carries else None
+            apart = not self.carries and images.device.type != "cpu"
+            if apart and (traces := self.adapt_batched(network, images, keys)) is not None:
+                return traces
+            shared = (state or CarriedState()) if self.carries or (state and state.observer) else None
             return map_images(partial(self.adapt_one, network), images, keys, self.batch_size, shared)
 
     @abstractmethod
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
         """Adapt to one image (1, 3, H, W), or ``batch_size`` images together: the trace (1, steps + 1, classes)."""
 
-    def can_batch(self, network: nn.Module) -> bool:
-        """Tell whether :meth:`adapt_batched` can be used, for GPUs, which need large batches."""
-        return False
-
-    def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
-        """Adapt to several images at once, each independently."""
-        raise NotImplementedError
+    def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor | None:
+        """Adapt to several images at once, each independently, for GPUs, which need large batches; None if that is not possible."""
+        return None
 
     def draw_views(self, image: Tensor, key: int) -> Tensor | None:
         """Return the views (V, 3, H, W) that an adapted image (1, 3, H, W) sees at its first step, if there are any."""
@@ -120,13 +105,15 @@ class GradientMethod(Method):
     """A method that takes gradient steps."""
 
     steps: int = 1
-    """Gradient steps per image."""
+    """Gradient steps per image, or per batch."""
     lr: float = 0.1
     """Step size."""
     online: bool = False
     """Keep the weights from image to image: results depend on the order."""
+    continual: bool = False
+    """Keep them from one corruption to the next too: ``online`` over the whole stream, never reset."""
 
-    @property
-    def carries(self) -> str:
-        """What is kept from image to image, in words; empty for nothing."""
-        return "online" if self.online else ""
+    def run_steps(self, loss: Loss, predict: Callable[..., Tensor], source: Weights, state: CarriedState) -> Tensor:
+        """Take the steps, and return the probabilities of logits ``predict(weights)`` before them and after each."""
+        steps = gradient_steps(loss, source, self.steps, self.lr, state)
+        return torch.stack([state.tell(predict(weights).softmax(-1)) for weights in chain([source], steps)], dim=1)

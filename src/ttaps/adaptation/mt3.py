@@ -1,7 +1,5 @@
 """MT3 (Bartler et al., 2022): one step on the BYOL loss, for which the weights were meta-trained; then predict."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import torch
@@ -9,9 +7,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ttaps import losses
-from ttaps.adaptation.engine import CarriedState, gradient_steps
+from ttaps.adaptation.engine import CarriedState, Weights
 from ttaps.adaptation.method import GradientMethod
-from ttaps.adaptation.optimizers import Weights
 from ttaps.model import Network, as_network
 from ttaps.model.functional import frozen_copy
 from ttaps.rng import generator
@@ -27,12 +24,8 @@ class Mt3(GradientMethod):
     adapts = "backbone, projector, predictor"
     trained_by = ("mt3",)
 
-    steps: int = 1
-    """Gradient steps per image, all with the same views."""
-    lr: float = 0.1
-    """Step size."""
     num_pairs: int = 32
-    """Copies of the image; each has two views."""
+    """Copies of the image; each has two views, the same in all steps."""
     views: SwavViews = field(default_factory=lambda: MT3_VIEWS)
     """How a view is made."""
 
@@ -53,12 +46,9 @@ class Mt3(GradientMethod):
             return losses.byol(predictions, z)
 
         def predict(weights: Weights) -> Tensor:
-            z, _ = functional_call(byol, weights, (image,))
-            return whole.classifier(z).softmax(-1)
+            return whole.classifier(functional_call(byol, weights, (image,))[0])
 
-        source: Weights = dict(byol.named_parameters())
-        steps = gradient_steps(loss, source, self.steps, self.lr, state)
-        return torch.stack([predict(weights) for weights in (source, *steps)], dim=1)
+        return self.run_steps(loss, predict, dict(byol.named_parameters()), state)
 
     def draw_views(self, image: Tensor, key: int) -> Tensor:
         """Return the views of an image (1, 3, H, W): one of every copy, then another of every copy."""

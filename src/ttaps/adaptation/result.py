@@ -1,8 +1,8 @@
 """What adaptation returns: class probabilities before and after every step."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +10,16 @@ from torch import Tensor
 
 from ttaps.errors import TtapsError, UsageError
 
+FEW = 20  # images from which on a collapse is told from chance
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """The result for one image, or for several (all tensors then have a leading dimension; iterate to get them one at a time)."""
 
-    trace: Tensor
-    """Class probabilities before adaptation and after every step, shape ([N,] steps + 1, classes)."""
-    classes: tuple[str, ...]
-    """Names of the classes."""
+    trace: Tensor  # class probabilities before adaptation and after every step, ([N,] steps + 1, classes)
+    classes: tuple[str, ...]  # their names
+    find_shift: Callable[[], Tensor] | None = None  # see ``shift``, (N,)
 
     @property
     def probabilities(self) -> Tensor:
@@ -29,6 +30,12 @@ class Result:
     def before(self) -> Tensor:
         """Class probabilities before adaptation, of the model as it was trained."""
         return self.trace[..., 0, :]
+
+    @property
+    def shift(self) -> Tensor | None:
+        """How far from training each image is: the share of the model's clean validation images that are nearer to a prototype, from 0
+        to 1. It is found when it is asked for, by one more prediction; None where ``ttaps tune`` has not measured the model."""
+        return self.find_shift() if self.find_shift else None
 
     @property
     def adapted(self) -> bool:
@@ -59,7 +66,7 @@ class Result:
             "adapted": self.adapted,
             "probabilities": dict(zip(self.classes, after.tolist(), strict=True)),
             "trace": self.trace.tolist(),
-        }
+        } | ({} if (shift := self.shift) is None else {"shift": float(shift)})
 
     def __repr__(self) -> str:
         if self.trace.ndim != 2:
@@ -71,16 +78,36 @@ class Result:
     def __len__(self) -> int:
         return len(self.trace) if self.trace.ndim == 3 else 1
 
-    def __getitem__(self, index: int | slice) -> Result:
+    def __getitem__(self, index: int | slice) -> "Result":
         if self.trace.ndim != 3:
             raise UsageError("This result holds one image: there is nothing to choose from.")
-        return Result(self.trace[index], self.classes)
+        find = self.find_shift
+        return Result(self.trace[index], self.classes, (lambda: find()[index]) if find else None)
 
-    def __iter__(self) -> Iterator[Result]:
-        traces = self.trace if self.trace.ndim == 3 else self.trace[None]
-        return (Result(trace, self.classes) for trace in traces)
+    def __iter__(self) -> Iterator["Result"]:
+        return (self[index] for index in range(len(self))) if self.trace.ndim == 3 else iter([self])
 
     def _single(self) -> Tensor:
         if self.trace.ndim != 2:
             raise UsageError("This result holds several images: use .labels, or iterate over it.")
         return self.trace
+
+
+def checked(traces: Tensor, model: str) -> Tensor:
+    """Return traces (N, steps + 1, classes) of a model whose own predictions are numbers: if they are not, no method is to blame."""
+    if traces[:, 0].isnan().any():
+        remedy = "Its weights are not numbers, or too large: use another checkpoint of it."
+        raise TtapsError(f"Model '{model}' predicts NaN before any adaptation.\n{remedy}")
+    return traces
+
+
+def collapse(before: Sequence[int], after: Sequence[int]) -> str:
+    """Say, without knowing what is right, if adaptation gave most images the same few labels; empty if it did not, or for few images.
+    That is where the effective number of labels, exp of the entropy of their shares, has fallen to less than half."""
+    counts = [Counter(labels) for labels in (before, after)]
+    sizes = [math.exp(-sum(n / len(before) * math.log(n / len(before)) for n in one.values())) for one in counts]
+    if len(before) < FEW or sizes[1] >= sizes[0] / 2:
+        return ""
+    label, most = counts[1].most_common(1)[0]
+    shares = f"{most / len(after):.0%} of {len(after)} images have the same label ({counts[0][label] / len(before):.0%} before)"
+    return f"{shares}: adaptation has collapsed, unless they are of one class"

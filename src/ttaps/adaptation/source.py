@@ -1,7 +1,5 @@
 """Source: the model as it was trained, with no adaptation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,11 +19,7 @@ class Source(Method):
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
         """Predict the image. One at a time on a CPU: the last bit depends on the size of a batch."""
-        return network(image).softmax(-1)[:, None]
-
-    def can_batch(self, network: nn.Module) -> bool:
-        """Return True: any network can predict several images at once."""
-        return True
+        return state.tell(network(image).softmax(-1))[:, None]
 
     def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
         """Predict all images at once."""

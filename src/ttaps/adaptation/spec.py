@@ -1,53 +1,63 @@
 """A method with its settings as one string, ``ttaps:tuned[steps=6,views.scale=[0.5,1]]``: read by :func:`parse_method`, written by
-:func:`method_spec`, which are inverse to each other. Any label in a table or figure can be pasted back into a command."""
+:func:`method_spec`, which are inverse to each other. Any label in a table or figure can be pasted back into a command.
 
-from __future__ import annotations
+One rule for presets: a spec is read and written with its model at hand. A preset in the model's folder (``Model.presets``) stands in place
+of the package's of the same name, in both directions, so ``ttaps:tuned`` beside a model's name is that model's own if it has one."""
 
 import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from ttaps.adaptation import METHODS, Method
-from ttaps.adaptation.presets import PRESETS
+from ttaps.adaptation import METHODS, PRESETS, Method
 from ttaps.config import did_you_mean, flat, from_dict
 from ttaps.errors import UsageError
 
 TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|.', re.DOTALL)  # a quoted string, or any one character
+Presets = Mapping[str, Any]  # of a model: by method and name, as PRESETS
 BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")  # strings that need no quotes, unless TOML has another meaning for them
 
 
-def parse_method(spec: str, settings: Mapping[str, Any] | None = None) -> Method:
-    """Return the method that a spec describes, with further settings on top."""
+def parse_method(spec: str, settings: Mapping[str, Any] | None = None, presets: Presets | None = None) -> Method:
+    """Return the method that a spec describes, with further settings on top; ``presets`` are the model's own."""
     base, own = split_spec(spec)
     for name, value in flat(settings or {}).items():
         set_nested(own, name.split("."), value)
-    return _make(base, own)
+    return _make(base, own, presets)
 
 
-def parse_methods(text: str, settings: Sequence[str] = ()) -> list[Method]:
+def parse_methods(text: str, settings: Sequence[str] = (), presets: Presets | None = None) -> list[Method]:
     """Return the methods of a comma-separated list, each once, with settings given as ``METHOD.NAME=VALUE`` on top."""
     wanted = [split_spec(spec) for spec in split_list(text)]
     if not wanted:
         raise UsageError(f"--methods names no method; known are {', '.join(METHODS)}.")
-    bases = [base for base, _ in wanted]
     for assignment in settings:
         method, path, value = parse_setting(assignment)
-        if method not in bases:
-            raise UsageError(f"--set {assignment}: method '{method}' is not in --methods{did_you_mean(method, bases)}.")
-        for base, own in wanted:
-            if base == method:
-                set_nested(own, path, value)
-    return list(dict.fromkeys(_make(base, own) for base, own in wanted))
+        if method not in (known := dict(wanted)):
+            raise UsageError(f"--set {assignment}: method '{method}' is not in --methods{did_you_mean(method, known)}.")
+        for own in (own for base, own in wanted if base == method):
+            set_nested(own, path, value)
+    return list(dict.fromkeys(_make(base, own, presets) for base, own in wanted))
 
 
-def method_spec(method: Method) -> str:
+def in_protocol(method: Method, protocol: str | None, batch_size: int | None) -> Method:
+    """Return a method in a protocol, ``episodic``, ``online`` or ``continual``, and in batches, as far as it has these settings."""
+    wanted: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
+    if protocol:
+        wanted |= {"online": protocol != "episodic", "continual": protocol == "continual"}
+    return replace(method, **{name: wanted[name] for name in wanted.keys() & asdict(method).keys()})
+
+
+def method_spec(method: Method, presets: Presets | None = None) -> str:
     """Return the canonical spec: the base (defaults or preset) from which the fewest settings differ, and those settings."""
     settings = flat(asdict(method))
-    bases = [method.name, *(f"{method.name}:{name}" for name, known in PRESETS.get(method.name, {}).items() if known)]
-    usual = {base: flat(asdict(_make(base, {}))) for base in bases}
+    bases = [
+        method.name,
+        *(f"{method.name}:{name}" for name, known in known_presets(method.name, presets).items() if known),
+    ]
+    usual = {base: flat(asdict(_make(base, {}, presets))) for base in bases}
     changed = {base: [name for name in settings if settings[name] != usual[base][name]] for base in bases}
     base = min(bases, key=lambda name: len(changed[name]))
     assignments = ",".join(f"{name}={_write(settings[name])}" for name in changed[base])
@@ -97,12 +107,16 @@ def set_nested(settings: dict[str, Any], path: Sequence[str], value: Any) -> Non
     settings[path[-1]] = value
 
 
-def _make(base: str, settings: Mapping[str, Any]) -> Method:
-    """Return the method called ``base``, which may name a preset, with settings."""
+def known_presets(method: str, presets: Presets | None = None) -> dict[str, dict[str, Any]]:
+    """Return the presets of a method by name: the package's, and those of the model in place of or beside them."""
+    return PRESETS.get(method, {}) | dict((presets or {}).get(method, {}))
+
+
+def _make(base: str, settings: Mapping[str, Any], presets: Presets | None = None) -> Method:
     name, _, preset = base.partition(":")
     if name not in METHODS:
         raise UsageError(f"Unknown method '{name}'{did_you_mean(name, METHODS)}.")
-    known = PRESETS.get(name, {})
+    known = known_presets(name, presets)
     if preset and preset not in known:
         raise UsageError(f"Method '{name}' has no preset '{preset}'{did_you_mean(preset, known)}.")
     start = from_dict(METHODS[name], known.get(preset, {}), where=name)

@@ -1,18 +1,18 @@
 """TENT (Wang et al., 2021): make the prediction more confident through the scale and shift of the norm layers."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from ttaps.adaptation.engine import CarriedState, gradient_steps
+from ttaps.adaptation.engine import Adam, CarriedState, Momentum, UpdateRule, Weights, gradient_steps
 from ttaps.adaptation.method import GradientMethod
-from ttaps.adaptation.optimizers import Adam, Weights, sgd
 from ttaps.losses import prediction_entropy
-from ttaps.model.functional import Functional, kinds_of_norm, norm_weights, use_batch_statistics
+from ttaps.model.functional import Functional, kinds_of_norm, norm_weights, source_images, use_batch_statistics
+
+Logits = Callable[[Weights], Tensor]  # of the images that are adapted to
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,6 @@ class Tent(GradientMethod):
     paper = "Wang et al. 2021"
     adapts = "scale and shift of norm layers"
 
-    steps: int = 1
-    """Gradient steps per image, or per batch."""
     lr: float = 1e-3
     """Step size."""
     optimizer: Literal["adam", "sgd"] = "adam"
@@ -33,6 +31,9 @@ class Tent(GradientMethod):
     """Images adapted together; with more than one, an image's result depends on the others in its batch (the authors use 200)."""
     online: bool = False
     """Keep weights and optimizer from image to image, as the authors do: results depend on the order."""
+    source_weight: float = 16.0
+    """Images that BatchNorm's training statistics count as beside one image; each further image of a batch takes the place of one, so
+    that large batches have their own statistics alone, as the authors'. 0: always their own alone."""
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network lacks: norm layers with weights."""
@@ -42,14 +43,25 @@ class Tent(GradientMethod):
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
-        """Adapt to images together; BatchNorm uses their statistics, as in the authors' code, before the first step too."""
+        """Adapt to images together, with BatchNorm statistics that are theirs, or mixed, before the first step too."""
         classifier = Functional(network, norm_weights(network))
-        before = classifier(image, {}).softmax(-1)
-        use_batch_statistics(classifier.copy)
-        state.rule = state.rule or (Adam() if self.optimizer == "adam" else sgd)
+        before = state.tell(classifier(image, {}).softmax(-1))
+        use_batch_statistics(classifier.copy, source_images(self.source_weight, len(image)))
+        state.rule = state.rule or self.make_rule()
+
+        def logits(weights: Weights) -> Tensor:
+            return classifier(image, weights)
 
         def loss(weights: Weights, step: int) -> Tensor:
-            return prediction_entropy(classifier(image, weights))
+            return self.loss(logits, weights, state)
 
         steps = gradient_steps(loss, classifier.weights(), self.steps, self.lr, state)
-        return torch.stack([before, *(classifier(image, weights).softmax(-1) for weights in steps)], dim=1)
+        return torch.stack([before, *(state.tell(logits(weights).softmax(-1)) for weights in steps)], dim=1)
+
+    def make_rule(self) -> UpdateRule:
+        """Return a fresh optimizer."""
+        return Adam() if self.optimizer == "adam" else Momentum()
+
+    def loss(self, logits: Logits, weights: Weights, state: CarriedState) -> Tensor:
+        """Return the mean entropy of the predictions with some weights."""
+        return prediction_entropy(logits(weights))

@@ -1,22 +1,24 @@
 """TTAPS (Bartler et al., 2022): pull augmented copies of one image towards the prototypes, predict, forget. Algorithm 1."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
 from ttaps import losses
-from ttaps.adaptation.engine import CarriedState, gradient_steps, in_chunks
+from ttaps.adaptation.engine import CarriedState, Momentum, UpdateRule, Weights, gradient_steps
 from ttaps.adaptation.method import GradientMethod
-from ttaps.adaptation.optimizers import Momentum, Weights
+from ttaps.adaptation.prediction import Predict, ViewWeights, combine, tempered
+from ttaps.config import check_positive
 from ttaps.errors import UsageError
-from ttaps.model import Network, ResNet, SplitNetwork, adapted_names, as_network
+from ttaps.model import Network, ResNet, SplitNetwork, adapted_names, as_network, eval_mode
+from ttaps.model.checkpoint import Model
 from ttaps.rng import generator
 from ttaps.views import SwavViews
 
@@ -52,8 +54,14 @@ class Ttaps(GradientMethod):
     """Weights that adapt: stage3, last_block, stage3+projector, norm, all, or names of parts."""
     codes: Literal["soft", "sinkhorn", "hard"] = "soft"
     """Codes: the paper's closed form, SwAV's equal partition, or the nearest prototype alone."""
-    test_loss: Literal["swapped", "nearest"] = "swapped"
-    """The paper's swapped prediction, or the cosine distance of each view to its nearest prototype."""
+    test_loss: Literal["swapped", "consensus", "nearest"] = "swapped"
+    """The paper's swapped prediction, the mean code as the target of all views, or each view's distance to its nearest prototype."""
+    class_codes: bool = False
+    """Weight codes by the classes that the classifier gives to the prototypes: those of the classes that the views agree on count more."""
+    view_weights: ViewWeights = "equal"
+    """Views count equally, or by how well their codes, and their predictions where those are used, agree with the mean."""
+    kl_weight: float = 0.0
+    """Weight of KL(source ‖ adapted) of the image's prediction in the loss, which holds the prediction where it was."""
     swap_reduction: Literal["sum", "mean"] = "sum"
     """The two directions of the swapped prediction are summed (paper) or averaged (the authors' code)."""
     momentum: float = 0.0
@@ -66,6 +74,14 @@ class Ttaps(GradientMethod):
     """Leave an image unchanged when the source model gives its label at least this probability; 1 adapts to every image."""
     patience: int = 0
     """Stop when the label has stayed the same, and not become less probable, for this many steps; 0 takes every step."""
+    normalize_step: bool = False
+    """Each step moves the weights by lr times their norm along the gradient, however large the gradient is."""
+    shift_threshold: float = 0.0
+    """Leave an image unchanged that is nearer than this (cosine distance) to a prototype, as training images are; 0 adapts to all."""
+    predict: Predict = "image"
+    """What is predicted with the adapted weights: the image (paper), the mean over the views, or the mean of both."""
+    temperature: float = 1.0
+    """Divide the logits of adapted predictions by this, which calibrates their confidence and leaves their labels."""
     keep_momentum: bool = False
     """Keep the momentum, but not the weights, from image to image, as the authors' code does: results depend on the order."""
     views: SwavViews = field(default_factory=SwavViews)
@@ -73,17 +89,9 @@ class Ttaps(GradientMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        least = 2 * self.num_pairs
-        if self.view_pool and self.view_pool < least:
+        if 0 < self.view_pool < (least := 2 * self.num_pairs):
             raise UsageError(f"view_pool must be 0 or at least twice num_pairs ({least}), not {self.view_pool}.")
-        for name, value in (("tau", self.tau), ("epsilon", self.epsilon)):
-            if not value > 0:
-                raise UsageError(f"{name} must be positive, not {value}.")
-
-    @property
-    def carries(self) -> str:
-        """What is kept from image to image, in words; empty for nothing."""
-        return super().carries or ("momentum leak" if self.keep_momentum else "")
+        check_positive(self, "tau", "epsilon", "temperature")
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network lacks: prototypes."""
@@ -99,81 +107,91 @@ class Ttaps(GradientMethod):
         whole = as_network(network)
         split = SplitNetwork(whole, self.adapt_params)
         plain = split.frozen(image)
-
-        def predict(weights: Weights) -> Tensor:
-            return whole.classifier(split.adapted(plain, weights)).softmax(-1)
-
-        trace = [predict(split.weights())]
-        if self.steps and self.stops(trace) and state.weights:
-            trace.append(predict(state.weights))  # online, a confident image is still seen with the weights kept so far
-        elif self.steps and not self.stops(trace):
-            features = in_chunks(split.frozen, self.draw_views(image, key), CHUNK)
-            pairs = self.pairs(key)
-            state.rule = state.rule or Momentum(self.momentum, self.weight_decay)
+        z = split.adapted(plain, split.weights())
+        trace = [state.tell(whole.classifier(z).softmax(-1))]
+        if self.steps and self.stops(trace, nearest_distance(whole.scores(z))):
+            if state.weights:  # online, a confident image is still seen with the weights kept so far
+                trace.append(state.tell(whole.classifier(split.adapted(plain, state.weights)).softmax(-1)))
+            return torch.stack(trace + trace[-1:] * (self.steps + 1 - len(trace)), dim=1)
+        if self.steps:
+            features = torch.cat([split.frozen(views) for views in self.draw_views(image, key).split(CHUNK)])
+            pairs, assignment = self.pairs(key), self.assignment(whole)
+            state.rule = state.rule or self.update_rule()
 
             def loss(weights: Weights, step: int) -> Tensor:
-                return self.loss(whole.scores(split.adapted(features[pairs[step]], weights)))
+                value = self.loss(whole.scores(split.adapted(features[pairs[step]], weights)), assignment)
+                return value + self.prior(trace[0], whole, split, plain, weights) if self.kl_weight else value
 
-            for weights in gradient_steps(loss, split.weights(), self.steps, self.lr, state):
-                trace.append(predict(weights))
+            for step, weights in enumerate(gradient_steps(loss, split.weights(), self.steps, self.lr, state)):
+                seen = self.predicted(plain, features, pairs[step])
+                trace.append(self.combined(whole.classifier(split.adapted(seen, weights))))
+                state.tell(tempered(trace[-1], self.temperature))
                 if self.stops(trace):
                     break
             state.weights = state.weights if self.online else None
-        return torch.stack(trace + trace[-1:] * (self.steps + 1 - len(trace)), dim=1)
-
-    def can_batch(self, network: nn.Module) -> bool:
-        """Tell whether ``vmap`` works: with our backbone only, since it may fail with others (fused attention)."""
-        return isinstance(as_network(network).backbone, ResNet)
+        after = [tempered(row, self.temperature) for row in trace[1:]]
+        return torch.stack([trace[0], *after] + (after or trace)[-1:] * (self.steps + 1 - len(trace)), dim=1)
 
     @torch.no_grad()
-    def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor:
+    def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor | None:
         """Adapt in groups to the images of which the source model is not confident."""
-        source = in_chunks(network, images, 64 * CHUNK).softmax(-1)
+        whole = as_network(network)
+        if not isinstance(whole.backbone, ResNet):  # vmap may fail with other backbones (fused attention)
+            return None
+        z = torch.cat([whole.project(part) for part in images.split(64 * CHUNK)])
+        source, distances = whole.classifier(z).softmax(-1), nearest_distance(whole.scores(z))
         traces = source[:, None].repeat(1, self.steps + 1, 1)
-        low = [i for i in range(len(images)) if not self.stops([source[i]])]
+        low = [i for i in range(len(images)) if not self.stops([source[i]], distances[i])]
         for first in range(0, len(low), TOGETHER):
             group = low[first : first + TOGETHER]
-            traces[group] = self.adapt_group(as_network(network), images[group], [keys[i] for i in group])
+            traces[group] = self.adapt_group(whole, images[group], [keys[i] for i in group])
         return traces
 
     @torch.no_grad()
     def adapt_group(self, network: Network, images: Tensor, keys: Sequence[int]) -> Tensor:
-        """Adapt to several images at once, each with its own weights: for devices that need large batches.
-
-        The losses of different images share no weights, so the gradient of their sum is each image's own gradient.
-        """
-        split, count = SplitNetwork(network, self.adapt_params), len(images)
+        """Adapt to several images at once. They share no weights, so the gradient of the sum of their losses is each image's own."""
+        split, count, assignment = SplitNetwork(network, self.adapt_params), len(images), self.assignment(network)
         plain = split.frozen(images)
-        drawn = torch.cat([self.draw_views(images[i : i + 1], key) for i, key in enumerate(keys)])
-        features = in_chunks(split.frozen, drawn, 64 * CHUNK)
+        z = split.adapted(plain, split.weights())
+        source, distances = network.classifier(z).softmax(-1), nearest_distance(network.scores(z))
+        views = torch.cat([self.draw_views(images[i : i + 1], key) for i, key in enumerate(keys)])
+        features = torch.cat([split.frozen(part) for part in views.split(64 * CHUNK)])
         features = features.view(count, len(features) // count, *features.shape[1:])
         pairs = torch.stack([self.pairs(key) for key in keys]).to(images.device)
         rows = torch.arange(count, device=images.device)[:, None]
 
+        def one(own: Weights, seen: Tensor, image: Tensor, before: Tensor) -> Tensor:
+            value = self.loss(network.scores(split.adapted(seen, own)), assignment)
+            return value + self.prior(before, network, split, image[None], own) if self.kl_weight else value
+
         def loss(weights: Weights, step: int) -> Tensor:
-            each = vmap(lambda own, seen: self.loss(network.scores(split.adapted(seen, own))))
-            return each(weights, features[rows, pairs[:, step]]).sum()
+            return vmap(one)(weights, features[rows, pairs[:, step]], plain, source).sum()
 
-        def predict(weights: Weights) -> Tensor:
-            each = vmap(lambda own, seen: network.classifier(split.adapted(seen[None], own))[0].softmax(-1))
-            return each(weights, plain)
+        def predict(own: Weights, image: Tensor, seen: Tensor, taken: Tensor) -> Tensor:
+            return self.combined(network.classifier(split.adapted(self.predicted(image[None], seen, taken), own)))[0]
 
-        source = {name: weight.expand(count, *weight.shape) for name, weight in split.weights().items()}
-        state = CarriedState(rule=Momentum(self.momentum, self.weight_decay))
-        steps = gradient_steps(loss, source, self.steps, self.lr, state)
-        traces = torch.stack([predict(weights) for weights in (source, *steps)], dim=1)
-        return torch.stack([self.truncate_at_stop(trace) for trace in traces])
+        start = {name: weight.expand(count, *weight.shape) for name, weight in split.weights().items()}
+        steps = gradient_steps(loss, start, self.steps, self.lr, CarriedState(rule=self.update_rule(apart=True)))
+        after = [vmap(predict)(weights, plain, features, pairs[:, step]) for step, weights in enumerate(steps)]
+        traces = torch.stack([source, *after], dim=1)
+        for trace, distance in zip(traces, distances, strict=True):  # each as it would be had its image stopped in time
+            seen = ((step, self.stops(list(trace[: step + 1]), distance)) for step in range(len(trace)))
+            stop = next((step for step, stops in seen if stops), len(trace) - 1)
+            trace[stop:] = trace[stop].clone()
+            trace[1:] = tempered(trace[1:], self.temperature) if stop else trace[1:]
+        return traces
 
-    def stops(self, trace: Sequence[Tensor]) -> bool:
-        """Tell whether an image with this trace takes no further step."""
+    def stops(self, trace: Sequence[Tensor], distance: Tensor | float = math.inf) -> bool:
+        """Tell whether an image takes no further step: it began confident or near a prototype, or its label has stayed and not become
+        less probable."""
         if len(trace) == 1:
-            return self.confidence_threshold < 1 and bool(trace[0].max() >= self.confidence_threshold)
-        return bool(self.patience) and settled(trace, self.patience)
-
-    def truncate_at_stop(self, trace: Tensor) -> Tensor:
-        """Return a trace of all steps as it would be had the image stopped where it should."""
-        stop = next((step for step in range(len(trace)) if self.stops(list(trace[: step + 1]))), len(trace) - 1)
-        return torch.cat([trace[:stop], trace[stop : stop + 1].expand(len(trace) - stop, -1)])
+            confident = self.confidence_threshold < 1 and bool(trace[0].max() >= self.confidence_threshold)
+            return confident or bool(distance < self.shift_threshold)
+        if not self.patience or len(trace) <= self.patience:
+            return False
+        recent = [row.max(-1) for row in trace[-self.patience - 1 :]]
+        same = len({int(top.indices) for top in recent}) == 1
+        return same and all(bool(before.values <= after.values) for before, after in pairwise(recent))
 
     def draw_views(self, image: Tensor, key: int) -> Tensor:
         """Return the views of an image (1, 3, H, W): of all steps in order, or the pool that all steps share."""
@@ -187,20 +205,71 @@ class Ttaps(GradientMethod):
         drawn = torch.rand(self.steps, self.view_pool, generator=generator(key, "pairs"))
         return drawn.argsort(1)[:, : 2 * self.num_pairs]
 
-    def loss(self, scores: Tensor) -> Tensor:
-        """L_SwAV_test, eq. (3) with the codes of eq. (11), of scores (2 * num_pairs, K)."""
+    def predicted(self, plain: Tensor, features: Tensor, taken: Tensor) -> Tensor:
+        """Return the features that are predicted after a step: of the image, of the pool or else the views of the step, or of both."""
+        views = features if self.view_pool else features[taken]
+        return {"image": plain, "views": views}[self.predict] if self.predict != "both" else torch.cat([plain, views])
+
+    def combined(self, logits: Tensor) -> Tensor:
+        """Return one prediction, (1, classes), of the logits of what is predicted."""
+        return combine(logits.softmax(-1), self.predict, self.view_weights)
+
+    def update_rule(self, apart: bool = False) -> UpdateRule:
+        """Return what makes updates of gradients; ``apart``, where the first dimension of every weight counts images."""
+        rule = Momentum(self.momentum, self.weight_decay)
+        if not self.normalize_step:
+            return rule
+        return lambda weights, gradients: rule(weights, to_norm_of(weights, gradients, int(apart)))
+
+    def assignment(self, network: Network) -> Tensor | None:
+        """Return the classes of the prototypes, h(c_k), (K, classes), where codes are weighted by them."""
+        return network.classifier(network.prototypes).softmax(-1).detach() if self.class_codes else None
+
+    def prior(self, before: Tensor, network: Network, split: SplitNetwork, plain: Tensor, weights: Weights) -> Tensor:
+        """Return kl_weight · KL(before ‖ the image's prediction with these weights)."""
+        after = network.classifier(split.adapted(plain, weights)).log_softmax(-1)
+        return self.kl_weight * (before.xlogy(before) - before * after.view_as(before)).sum()
+
+    def targets(self, scores: Tensor, assignment: Tensor | None) -> Tensor:
+        """Return the code that each view's partner is to predict, (2 * num_pairs, K); by agreement times the view's weight."""
+        codes = torch.cat([CODES[self.codes](half, self.epsilon) for half in scores.chunk(2)])
+        if assignment is not None:  # q(k) Σ_y p(y) h_y(c_k), where p(y) = Σ_k mean q(k) h_y(c_k)
+            codes = codes * (assignment @ (codes.mean(0) @ assignment))
+            codes = codes / codes.sum(-1, keepdim=True)
+        if self.view_weights == "agreement":
+            shares = codes @ codes.mean(0)
+            codes = codes * (shares / shares.mean())[:, None]
+        return codes.mean(0, keepdim=True).expand_as(codes) if self.test_loss == "consensus" else codes
+
+    def loss(self, scores: Tensor, assignment: Tensor | None = None) -> Tensor:
+        """L_SwAV_test, eq. (3) with the codes of eq. (11), of scores (2 * num_pairs, K); ``assignment`` as :meth:`assignment` gives it."""
         if self.test_loss == "nearest":
-            return (1 - scores.amax(-1)).mean()
+            return nearest_distance(scores).mean()
+        codes_s, codes_t = self.targets(scores, assignment).chunk(2)
         scores_s, scores_t = scores.chunk(2)
-        codes_s, codes_t = (CODES[self.codes](half, self.epsilon) for half in (scores_s, scores_t))
         both = losses.swapped_prediction(scores_s, scores_t, codes_s, codes_t, self.tau)
         return both / 2 if self.swap_reduction == "mean" else both
 
 
-def settled(trace: Sequence[Tensor], steps: int) -> bool:
-    """Tell whether the label has been the same, and has not become less probable, over the last ``steps`` steps."""
-    recent = trace[-steps - 1 :]
-    best = [row.max(-1) for row in recent]
-    same = len({int(row.indices) for row in best}) == 1
-    rising = all(bool(before.values <= after.values) for before, after in pairwise(best))
-    return len(recent) == steps + 1 and same and rising
+def nearest_distance(scores: Tensor) -> Tensor:
+    """Return the cosine distance of each z to its nearest prototype, (N,), from scores (N, K): how far an image is from training."""
+    return 1 - scores.amax(-1)
+
+
+@torch.no_grad()
+def shift_of(model: Model, images: Tensor) -> Tensor:
+    """Return for each image the share of the model's clean validation images that are nearer to a prototype (N,), on the CPU."""
+    network, quantiles = as_network(model.network), model.presets["shift"]["quantiles"]
+    with eval_mode(network):
+        distances = nearest_distance(network.scores(network.project(images))).cpu().numpy()
+    return torch.from_numpy(np.interp(distances, quantiles, np.linspace(0, 1, len(quantiles)))).float()
+
+
+def to_norm_of(weights: Weights, gradients: Weights, lead: int = 0) -> Weights:
+    """Return the gradients scaled to the norm of the weights, all taken together; each of ``lead`` leading dimensions by itself."""
+    size, length = (
+        torch.stack([part.flatten(lead).norm(dim=-1) for part in parts.values()]).norm(dim=0)
+        for parts in (weights, gradients)
+    )
+    ratio = size / length.clamp_min(1e-12)
+    return {name: g * ratio.view(*ratio.shape, *[1] * (g.ndim - lead)) for name, g in gradients.items()}

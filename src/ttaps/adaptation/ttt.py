@@ -1,16 +1,12 @@
 """TTT (Sun et al., 2020): learn from rotated copies of the image to tell how far they were rotated; then predict the image itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from ttaps.adaptation.engine import CarriedState, gradient_steps
+from ttaps.adaptation.engine import CarriedState, Weights
 from ttaps.adaptation.method import GradientMethod
-from ttaps.adaptation.optimizers import Weights
 from ttaps.model import Network, as_network
 from ttaps.model.functional import Functional
 from ttaps.rng import generator
@@ -48,24 +44,23 @@ class Ttt(GradientMethod):
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
         """Step down the rotation loss; predict with the adapted stages and the rest of the network as it was."""
         whole = as_network(network)
-        shared, rest = whole.split("backbone.stage3")
         rotation = Functional(whole.rotation_branch())
-        classifier = Functional(nn.Sequential(shared, rest, whole.classifier))
+        classifier = Functional(nn.Sequential(*whole.split("backbone.stage3"), whole.classifier))
 
         def loss(weights: Weights, step: int) -> Tensor:
             views, turns = self.draw(image, key, step)
-            return F.cross_entropy(rotation(views, weights), turns)
+            return nn.functional.cross_entropy(rotation(views, weights), turns)
 
         def predict(weights: Weights) -> Tensor:
-            stages = {name: weight for name, weight in weights.items() if name.startswith("0.")}  # of ``shared``
-            return classifier(image, stages).softmax(-1)
+            stages = {name: weight for name, weight in weights.items() if name.startswith("0.")}  # that both have
+            return classifier(image, stages)
 
         source = rotation.weights()
-        before, start = predict(source), state.weights or source
+        start = state.weights or source
         if self.confidence_threshold < 1 and rotation(image, start)[0].softmax(-1)[0] >= self.confidence_threshold:
-            return torch.stack([before, *[predict(start)] * self.steps], dim=1)  # online, with the weights kept so far
-        steps = gradient_steps(loss, source, self.steps, self.lr, state)
-        return torch.stack([before, *map(predict, steps)], dim=1)
+            logits = [predict(source), *[predict(start)] * self.steps]  # online, with the weights kept so far
+            return torch.stack(logits, dim=1).softmax(-1)
+        return self.run_steps(loss, predict, source, state)
 
     def draw(self, image: Tensor, key: int, step: int) -> tuple[Tensor, Tensor]:
         """Return the rotated views of an image (1, 3, H, W) at a step, and by how many quarter turns each was rotated."""

@@ -1,32 +1,26 @@
-"""The command line: find the command, run it, and turn every foreseeable failure into one or two lines and an exit code."""
-
-from __future__ import annotations
+"""The command line: find the command, parse its options, run it, and turn every foreseeable failure into a line or two and an exit code."""
 
 import errno
 import importlib
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import field, make_dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
 
 from ttaps import __version__
-from ttaps.config import did_you_mean
-from ttaps.errors import TtapsError
+from ttaps.cli.commands import COMMANDS, NO_PREFIX, Adapt, Train
+from ttaps.config import did_you_mean, new_name, setting_names
+from ttaps.errors import TtapsError, UsageError
+from ttaps.training.config import TrainConfig, load_preset
 
-COMMANDS = {
-    "demo": "accuracy before and after adaptation with the embedded model and images, and a figure of it",
-    "adapt": "adapt a model to each of your images on its own, and predict",
-    "evaluate": "accuracy before and after adaptation on a data set, stored row by row",
-    "report": "tables and figures from stored results, as text, images or one HTML page",
-    "results": "merge stored results, or export them",
-    "train": "train a model that can adapt (baseline, jt, jt+ent, ttt, mt3)",
-    "reproduce": "a whole table from scratch: train, evaluate and report what is missing",
-    "data": "download, build and verify data sets",
-    "bench": "speed of adaptation, views and training on this machine, as ratios",
-    "info": "what a model is and which methods it supports",
-    "methods": "the methods: what each needs, adapts and costs",
-}
-
+BESIDE = {"demo": "evaluate", "results": "report", "reproduce": "train", "methods": "bench"}  # in one file with these
 RESUMABLE = ("evaluate", "results", "train", "reproduce", "data")  # what they have done is stored
 
 # Failures of the machine that a user can do something about; any other OSError is a bug and shows its traceback.
@@ -35,18 +29,12 @@ REMEDIES = {
     "Get permission for it, or choose another place": (errno.EACCES, errno.EPERM, errno.EROFS),
     "Choose another place": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
 }
-NO_MEMORY = ("out of memory", "can't allocate memory")  # what torch says on a GPU, and on a CPU
-LESS_MEMORY = (
-    "Use a smaller --batch-size or network to train; fewer --num-pairs or --num-views, and a smaller --view-pool, to adapt; "
-    "fewer --threads."
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 1 for a failure, 2 for a wrong command."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = run_command(arguments)
+        code = run_command(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe, as head does
@@ -54,11 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def run_command(arguments: Sequence[str]) -> int:
+def run_command(arguments: list[str]) -> int:
     """Print the program's own help or version, or run a command; a failure the user can act on takes one or two lines."""
     command = arguments[0] if arguments else ""
     if command in ("", "-h", "--help", "help"):
-        print(usage())
+        lines = "\n".join(f"  {name:<9}  {summary}" for name, (summary, _) in COMMANDS.items())
+        print(f"usage: ttaps COMMAND [options]\n\n{lines}\n\nExample: ttaps adapt cifar10 cat.png --method ttaps:tuned")
+        print("ttaps COMMAND --help shows every option with its default.")
         return 0 if arguments else 2
     if command in ("-V", "--version"):
         print(f"ttaps {__version__}")
@@ -69,7 +59,9 @@ def run_command(arguments: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be valid text
     try:
-        importlib.import_module(f"ttaps.cli.{command}").run(list(arguments[1:]))
+        options = parse(command, arguments[1:])  # before the import below: the help needs no torch
+        module = importlib.import_module(f"ttaps.cli.{BESIDE.get(command, command)}")
+        getattr(module, command)(options)
     except SystemExit as stop:
         return int(stop.code or 0)
     except KeyboardInterrupt:
@@ -87,25 +79,84 @@ def run_command(arguments: Sequence[str]) -> int:
     return 0
 
 
-def usage() -> str:
-    """Return the help of the program itself; it needs no torch, which takes seconds to import."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
-    example = "Example: ttaps adapt cifar10 cat.png --method ttaps:tuned"
-    more = "ttaps COMMAND --help shows every option with its default."
-    return "\n".join(["usage: ttaps COMMAND [options]", "", *lines, "", example, more])
-
-
 def explain(error: Exception) -> str | None:
     """Return what to tell the user about a failure that is not a bug; None for one that is."""
     if isinstance(error, TtapsError):
         return str(error)
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
-    ):
-        return f"Out of memory.\n{LESS_MEMORY}"
+    says = str(error) if isinstance(error, RuntimeError) else ""  # torch, on a GPU and on a CPU
+    if isinstance(error, MemoryError) or "out of memory" in says or "can't allocate memory" in says:
+        adapting = "fewer --num-pairs or --num-views, and a smaller --view-pool, to adapt"
+        return f"Out of memory.\nUse a smaller --batch-size or network to train; {adapting}; fewer --threads."
     if isinstance(error, OSError):
         remedy = next((words for words, numbers in REMEDIES.items() if error.errno in numbers), None)
         where = error.filename or "while writing"
         return remedy and f"{error.strerror}: {where}.\n{remedy}; files already written are complete."
     return None
+
+
+def parse(command: str, arguments: Sequence[str]) -> Any:
+    """Return the options of a command or sub-command. An old name is refused with the new one; tyro says what else is wrong, and exits."""
+    kind, default = COMMANDS[command][1], tyro.MISSING_NONPROP
+    if isinstance(kind, dict):
+        name = arguments[0] if arguments else ""
+        if new := new_name(name, kind):
+            raise UsageError(f"'ttaps {command} {name}' is called 'ttaps {command} {new}' now.")
+        if name not in kind:
+            tyro.extras.subcommand_cli_from_dict(kind, prog=f"ttaps {command}", args=arguments)  # help, or an error
+        kind, command, arguments = kind[name], f"{command} {name}", arguments[1:]
+    elif kind is Adapt:  # with its method's options, so that --help shows both with their defaults
+        from ttaps.adaptation.spec import parse_method  # here: it needs torch
+
+        spec = peek(arguments, "--method")
+        method = parse_method(Adapt.method if spec is None else spec, presets=_presets(arguments))
+        settings = ("settings", Annotated[type(method), NO_PREFIX], field(default=method))
+        kind = make_dataclass("Adapt", [settings], bases=(Adapt,), namespace={"__doc__": Adapt.__doc__}, frozen=True)
+        command = f"adapt --method {shlex.quote(spec)}" if spec else command
+    elif kind is Train:
+        default = _train_defaults(arguments)
+    known = option_names(kind)
+    for argument in arguments:
+        old = argument.removeprefix("--").partition("=")[0]
+        if argument.startswith("--") and (new := new_name(old.replace("-", "_"), known)):
+            raise UsageError(f"--{old} is called --{new.replace('_', '-')} now.")
+    return tyro.cli(kind, prog=f"ttaps {command}", args=arguments, default=default)
+
+
+def option_names(kind: type) -> set[str]:
+    """Return the names of all options of a command; those of nested settings have dots in them."""
+    names = {name.removeprefix("settings.") for name in setting_names(kind)}
+    return names | {"limit"} if "images_per_corruption" in names else names
+
+
+def peek(arguments: Sequence[str], option: str) -> str | None:
+    """Return an option's value before the rest is parsed, read as tyro does: it decides what the other options are."""
+    found = None
+    for argument, following in zip_longest(arguments, arguments[1:]):
+        name, equals, value = argument.partition("=")
+        if name.replace("_", "-") == option:
+            found = value if equals else following
+    return found
+
+
+def _presets(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the presets of the model among the arguments, the first that names one."""
+    from ttaps.model.checkpoint import read_presets
+    from ttaps.model.config import CONFIG
+    from ttaps.model.registry import known_models
+
+    known = known_models()
+    folders = (known.get(argument, Path(argument)) for argument in arguments if not argument.startswith("-"))
+    return next((read_presets(folder) for folder in folders if (folder / CONFIG).is_file()), {})
+
+
+def _train_defaults(arguments: Sequence[str]) -> Train:
+    """Return the settings of a preset, or of the run that is resumed."""
+    out, preset = peek(arguments, "--out"), peek(arguments, "--config")
+    if "--resume" in arguments and out:
+        own = Path(out) / "train.toml"
+        if not own.exists():
+            raise UsageError(f"There is nothing to resume in {out}: no train.toml. Start it with --config.")
+        preset = preset or str(own)
+    settings = load_preset(preset) if preset else TrainConfig()
+    any_classes = peek(arguments, "--model.num-classes") is None
+    return Train(out=Path(out) if out else tyro.MISSING, settings=settings, any_classes=any_classes)

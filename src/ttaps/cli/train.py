@@ -1,69 +1,94 @@
-"""``ttaps train``."""
+"""``ttaps train`` and ``ttaps reproduce``."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import tyro
+from ttaps import experiments
+from ttaps import reproduce as grids
+from ttaps.adaptation.spec import method_spec
+from ttaps.cli import commands, common
+from ttaps.cli.report import report
+from ttaps.distributed import init_distributed
+from ttaps.errors import MissingExtra
+from ttaps.evaluation.plan import Shard
+from ttaps.files import make_room
+from ttaps.progress import bar, log_info, text_table
+from ttaps.reproduce import Grid, Job, open_data, read_grid
+from ttaps.training.config import find_preset
 
-from ttaps.cli.options import NO_PREFIX, DataRootOption, DeviceOptions, parse, peek, pick_device, use_threads
-from ttaps.errors import UsageError
-from ttaps.progress import log_info
-from ttaps.training.config import TrainConfig
-from ttaps.training.presets import load_preset
-
-
-@dataclass(frozen=True)
-class Train(DeviceOptions, DataRootOption):
-    """Train a model. It can be killed at any time; the same command resumes the run.
-
-    Example: ttaps train --config smoke --out runs/smoke
-
-    torchrun --nproc-per-node N -m ttaps train ... splits every batch over N processes, with the same result as one.
-    Every setting can be overridden here; a run folder keeps all of them in train.toml.
-    """
-
-    out: Path
-    """Run folder: the model, its card, its settings and its metrics."""
-    config: str | None = None
-    """A preset by name (smoke, paper/jt+ent, cpu/jt+ent-cifar10, ...) or a TOML file; its settings are the defaults below."""
-    resume: bool = False
-    """Resume the run in --out with its own settings; no --config needed, and one with other settings is refused."""
-    fork_from: Path | None = None
-    """Start from the state of the run in this folder; refused unless both take the same steps up to there."""
-    settings: Annotated[TrainConfig, NO_PREFIX] = field(default_factory=TrainConfig)
+PAGE = "report.html"
+UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 
 
-def run(arguments: list[str]) -> None:
+def train(options: commands.Train) -> None:
     """Train."""
-    out, preset = peek(arguments, "--out"), peek(arguments, "--config")
-    if "--resume" in arguments and out:
-        own = Path(out) / "train.toml"
-        if not own.exists():
-            raise UsageError(f"There is nothing to resume in {out}: no train.toml. Start it with --config.")
-        preset = preset or str(own)
-    base = load_preset(preset) if preset else TrainConfig()
-    options = parse(Train, "train", arguments, Train(out=Path(out) if out else tyro.MISSING, settings=base))
-
-    from ttaps.data import data_root
-    from ttaps.distributed import init_distributed
-    from ttaps.training.data import training_images
-    from ttaps.training.fork import fork
-    from ttaps.training.run import Run
-
-    use_threads(options.threads)
-    settings, explicit = options.settings, options.resume or peek(arguments, "--model.num-classes") is not None
-    split = training_images(settings.data, data_root(options.data_root), settings.model, any_classes=not explicit)
-    classes = len(split.train.classes)
-    if classes != settings.model.num_classes:
-        log_info(f"{settings.data} has {classes} classes: model.num_classes is set to that.")
-        settings = replace(settings, model=replace(settings.model, num_classes=classes))
-    device = pick_device(options.device)
-    with init_distributed(device) as ranks:
-        if options.fork_from and ranks.first:
-            fork(options.fork_from, settings, options.out, split)
-        Run(settings, options.out, split, device, ranks).train()
-    if ranks.first:
+    device, own = common.use(options.device, options.threads), options.settings
+    fixed: dict[str, Any] = (
+        {} if options.any_classes and not options.resume else {"model.num_classes": own.model.num_classes}
+    )
+    places: dict[str, Any] = {"out": options.out, "fork_from": options.fork_from, "data_root": options.data_root}
+    experiments.train(own, device=device, **places, **fixed)
+    if not Shard.of_rank().index:
         print(options.out)
+
+
+def reproduce(options: commands.Reproduce) -> None:
+    """Reproduce a table, or say what that would take."""
+    path = find_preset(options.preset, grids=True)
+    grid, jobs = read_grid(path, find_preset)
+    out = options.out or Path("reproduced") / path.stem
+    device = common.use(options.device, options.threads)
+    if options.dry_run:
+        print(plan_text(grid, measured(grid, jobs, out, options.data_root, device), device))
+        return
+    make_room(out / PAGE)
+    with init_distributed(device, patience=timedelta(days=1)) as ranks:
+        grids.reproduce(grid, jobs, out, options.data_root, device, ranks)
+    if ranks.first:
+        results = commands.Report((out / grids.RESULTS,), data_root=options.data_root)
+        try:
+            report(replace(results, figures=out / "figures", html=out / PAGE))
+        except MissingExtra as missing:
+            report(results)
+            log_info(f"No figures: {missing}")
+
+
+def measured(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str) -> list[grids.Estimate]:
+    """Measure, with a progress bar."""
+    found = []
+    # Before the bar: reading images shows its own, and rich before 14.1 refuses two.
+    opened = open_data(grid, jobs, root)
+    with bar() as progress:
+        task = progress.add_task("Measuring", total=len(jobs), note="")
+        for one in grids.estimate(grid, jobs, opened, out, device):
+            found.append(one)
+            progress.update(task, advance=1, note=one.job.name)
+    return found
+
+
+def plan_text(grid: Grid, estimates: Sequence[grids.Estimate], device: str) -> str:
+    """Write the plan: a line per model, and the sum."""
+    names = [(each.job.name, ", ".join(map(method_spec, each.job.methods))) for each in estimates]
+    amounts = [(each.steps, each.training, each.rows, each.evaluation) for each in estimates]
+    total = [sum(column) for column in zip(*amounts, strict=True)]
+    rows = [
+        [*name, f"{steps:,}", spell(training), f"{results:,}", spell(evaluation)]
+        for name, (steps, training, results, evaluation) in zip([*names, ("sum", "")], [*amounts, total], strict=True)
+    ]
+    head = ["model", "methods", "steps left", "training", "results left", "evaluation"]
+    gpu = "\nThis is meant for a GPU: a CPU would take far too long." if grid.gpu and device == "cpu" else ""
+    return (
+        f"{grid.about}\n\n{text_table(head, rows, rule_before_last=True, left=2)}\n\n"
+        f"About {spell(total[1] + total[3])} here ({device}), from a few steps of each kind and two images a method on an untrained "
+        f"network; busy cores make it longer.{gpu}"
+    )
+
+
+def spell(seconds: float) -> str:
+    """Write a time in the unit that suits it."""
+    unit, length = next(((name, size) for name, size in UNITS if seconds >= 2 * size), ("seconds", 1))
+    amount = seconds / length
+    return f"{amount:,.{0 if amount >= 10 else 1}f} {unit}"

@@ -1,23 +1,40 @@
-"""All reading of images: CIFAR and its corrupted versions, image folders, numpy arrays, single images."""
+"""All reading of images, and data sets by name: what ``--data`` on the command line means."""
 
-from ttaps.data.cifar import ImageSet, read_cifar, split_train
-from ttaps.data.cifar_c import CORRUPTIONS, EXTRA_CORRUPTIONS, read_cifar_c
-from ttaps.data.cifar_files import data_root
-from ttaps.data.images import read_image, read_image_folder
-from ttaps.data.npz import read_npy_folder, read_npz
-from ttaps.data.sets import load_set
+from pathlib import Path
 
-__all__ = [
-    "CORRUPTIONS",
-    "EXTRA_CORRUPTIONS",
-    "ImageSet",
-    "data_root",
-    "load_set",
-    "read_cifar",
-    "read_cifar_c",
-    "read_image",
-    "read_image_folder",
-    "read_npy_folder",
-    "read_npz",
-    "split_train",
-]
+from ttaps.config import did_you_mean
+from ttaps.data.cifar import FOLDERS, LAYOUTS, data_root, read_cifar, read_cifar_c, split_train
+from ttaps.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttaps.data.images import ImageSet, open_image_folder, read_arrays, read_image
+from ttaps.data.sample import read_sample, read_sample_train
+from ttaps.errors import UsageError
+
+__all__ = ["CORRUPTIONS", "EXTRA_CORRUPTIONS", "ImageSet", "data_root", "load_set", "read_image", "split_train"]
+NAMES = (*LAYOUTS, *FOLDERS, "sample")
+
+
+def load_set(
+    name: str, root: Path | None = None, *, split: str = "test", corruption: str = "", severity: int = 5, size: int = 32
+) -> ImageSet:
+    """Load a set by name: cifar10, cifar100, cifar10-c, cifar100-c, sample, an image folder, or arrays.
+    ``split`` is for CIFAR and the sample, ``corruption`` and ``severity`` for the corrupted sets, ``size`` for image folders."""
+    if name in FOLDERS:
+        if not corruption:
+            raise UsageError(f"Which corruption of {name}?\nChoose one of: {', '.join(CORRUPTIONS)}.")
+        return read_cifar_c(LAYOUTS[name.removesuffix("-c")], data_root(root), corruption, severity)
+    if name == "sample":
+        return read_sample_train() if split == "train" else read_sample(corruption or None)
+    if corruption:
+        raise UsageError(f"{name} has no corruption {corruption!r}.\nThese have: {', '.join(FOLDERS)}, sample.")
+    if name in LAYOUTS:
+        return read_cifar(LAYOUTS[name], data_root(root), split)
+    if is_folder(name):
+        return open_image_folder(Path(name), size).load()
+    if name.endswith(".npz") or Path(name).is_dir():
+        return read_arrays(Path(name))
+    raise UsageError(f"There is no data set, folder or .npz file '{name}'{did_you_mean(name, NAMES)}.")
+
+
+def is_folder(name: str) -> bool:
+    """Return whether a name is that of an image folder, whose images are read one by one, and not of a folder of arrays."""
+    return name not in NAMES and Path(name).is_dir() and not (Path(name) / "images.npy").is_file()

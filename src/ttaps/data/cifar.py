@@ -1,13 +1,13 @@
-"""CIFAR-10 and CIFAR-100 from their official files, and the set of images everything else works on.
+"""CIFAR-10, CIFAR-100 and their corrupted versions: the official files, where they are, how they are read and proved right.
 
-The official files are pickles; the unpickler here knows arrays, bytes and plain containers, and runs nothing hidden in one.
-"""
-
-from __future__ import annotations
+The clean files are pickles; the unpickler here knows arrays, bytes and plain containers, and runs nothing hidden in one."""
 
 import hashlib
 import io
+import os
 import pickle
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,104 +15,156 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ttaps.data.cifar_files import LAYOUTS, Layout, root_option
+from ttaps.data.corruptions import SEVERITIES, check_corruption
+from ttaps.data.images import ImageSet, map_npy
 from ttaps.errors import DataError, UsageError
 
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_CIFAR100 = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle caterpillar cattle
+    chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster house
+    kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange
+    orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal
+    shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger
+    tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm"""
+CIFAR100_CLASSES = tuple(_CIFAR100.split())
 
-@dataclass(frozen=True, eq=False)
-class ImageSet:
-    """Images with their labels; the images may be a view of a memory-mapped file."""
+
+@dataclass(frozen=True)
+class Layout:
+    """One CIFAR set: its official files, the checksums of what is inside them, and the folder of its corrupted version."""
 
     name: str
-    images: NDArray[np.uint8]  # (N, 3, H, W)
-    labels: NDArray[np.int64]  # (N,)
+    folder: str
+    files: Mapping[str, tuple[str, ...]]  # split -> its files, in order
+    sizes: Mapping[str, int]  # split -> images in all its files
+    meta: str
+    label_key: bytes
     classes: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        images, labels = self.images, self.labels
-        if images.ndim != 4 or images.shape[1] != 3 or images.dtype != np.uint8:
-            raise DataError(f"{self.name}: images are {images.dtype} {images.shape}, expected uint8 (N, 3, H, W).")
-        if labels.shape != (len(images),) or labels.dtype != np.int64:
-            raise DataError(f"{self.name}: labels are {labels.dtype} {labels.shape}, expected int64 ({len(images)},).")
-        if len(labels) and not 0 <= labels.min() <= labels.max() < len(self.classes):
-            raise DataError(
-                f"{self.name}: labels run from {labels.min()} to {labels.max()}, expected 0 to {len(self.classes) - 1}."
-            )
-
-    def __len__(self) -> int:
-        return len(self.images)
+    archive: str
+    archive_md5: str
+    digests: Mapping[str, str]  # split -> checksum over pixels and labels
+    ordered: bool  # whether the digests depend on the order of the images
+    corrupted_folder: str
 
 
-def read_cifar(name: str, root: Path, split: str = "test") -> ImageSet:
-    """Read a split ("train" or "test") of "cifar10" or "cifar100" (with its 100 fine labels) from the official files."""
-    return read_split(LAYOUTS[name], root, split)
+# The digests were checked against independent sources: CIFAR-10's test labels, and its test images under pixelate, have the md5
+# of the official CIFAR-10-C files; the training images of both sets have the published means and standard deviations,
+# CIFAR-100's to 14 digits.
+CIFAR10 = Layout(
+    name="cifar10",
+    folder="cifar-10-batches-py",
+    files={"train": tuple(f"data_batch_{k}" for k in range(1, 6)), "test": ("test_batch",)},
+    sizes={"train": 50_000, "test": 10_000},
+    meta="batches.meta",
+    label_key=b"labels",
+    classes=CIFAR10_CLASSES,
+    archive="cifar-10-python.tar.gz",
+    archive_md5="c58f30108f718f92721af3b95e74349a",
+    digests={"train": "973ef2abb5897efc795681a4d79a6f5f", "test": "2c33b053d1cd726af8d86e174a96dd89"},
+    ordered=True,
+    corrupted_folder="CIFAR-10-C",
+)
+CIFAR100 = Layout(
+    name="cifar100",
+    folder="cifar-100-python",
+    files={"train": ("train",), "test": ("test",)},
+    sizes={"train": 50_000, "test": 10_000},
+    meta="meta",
+    label_key=b"fine_labels",
+    classes=CIFAR100_CLASSES,
+    archive="cifar-100-python.tar.gz",
+    archive_md5="eb9058c3a382ffc7106e4002c42a8d85",
+    digests={"train": "1da8df67380306c898752e07630834ea", "test": "b6e44deb19674d574732e6b7ad0eda9a"},
+    ordered=False,
+    corrupted_folder="CIFAR-100-C",
+)
+LAYOUTS = {layout.name: layout for layout in (CIFAR10, CIFAR100)}
+FOLDERS = {f"{layout.name}-c": layout.corrupted_folder for layout in LAYOUTS.values()}
 
 
-def read_split(layout: Layout, root: Path, split: str) -> ImageSet:
-    """Read a split of a set in the given layout."""
-    if split not in layout.files:
-        raise UsageError(f"{layout.name} has no split {split!r}; choose one of: {', '.join(layout.files)}.")
-    files = layout.files[split]
-    count = layout.sizes[split] // len(files)
-    images, labels = zip(*(_read_file(layout, root / layout.folder / file, count) for file in files), strict=True)
-    return ImageSet(layout.name, np.concatenate(images), np.concatenate(labels), layout.classes)
+def data_root(option: Path | None = None) -> Path:
+    """Return the folder of the data sets: ``option`` (``--data-root``), else ``$TTAPS_DATA``, else ``./data``."""
+    return option or Path(os.environ.get("TTAPS_DATA") or "data")
+
+
+def root_option(root: Path) -> str:
+    """Return the option that a recommended command needs to use ``root``; empty where it would use it anyway."""
+    return "" if root == data_root() else f" --data-root {shlex.quote(str(root))}"
 
 
 def split_train(n: int = 50_000, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split ``n`` training images into four fifths to learn from and one fifth to validate on; return both indices.
-
     A function of ``n`` and ``seed`` alone: keep the seed and every run validates on the same images. Sorting raw draws
-    gives the same permutation in every numpy version, which ``Generator.permutation`` does not promise.
-    """
+    gives the same permutation in every numpy version, which ``Generator.permutation`` does not promise."""
     order = np.argsort(np.random.PCG64(seed).random_raw(n), kind="stable").astype(np.int64)
     return order[n // 5 :], order[: n // 5]
 
 
-def _read_file(layout: Layout, path: Path, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Read one file of ``count`` images, stored as rows of three 32x32 color planes, and their labels."""
-    remedy = f"Download it with: ttaps data download {layout.name}{root_option(path.parent.parent)}"
-    batch, classes = read_pickle(path, remedy), len(layout.classes)
-    data, labels = batch.get(b"data"), batch.get(layout.label_key, [])
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (count, 3072):
-        found = f"{data.dtype} {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
-        raise DataError(f"{path}: its images are {found}, expected uint8 ({count}, 3072).\n{remedy}")
-    right = isinstance(labels, list) and len(labels) == count
-    if not right or not all(type(label) is int and 0 <= label < classes for label in labels):
-        raise DataError(f"{path}: expected {count} {layout.label_key.decode()} from 0 to {classes - 1}.\n{remedy}")
-    return data.reshape(count, 3, 32, 32), np.array(labels, dtype=np.int64)
+def read_cifar(layout: Layout, root: Path, split: str = "test") -> ImageSet:
+    """Read a split, "train" or "test", of CIFAR-10 or of CIFAR-100 with its 100 fine labels."""
+    if split not in layout.files:
+        raise UsageError(f"{layout.name} has no split {split!r}; choose one of: {', '.join(layout.files)}.")
+    count, classes = layout.sizes[split] // len(layout.files[split]), len(layout.classes)
+    remedy = f"Download it with: ttaps data download {layout.name}{root_option(root)}"
+    images: list[NDArray[np.uint8]] = []
+    labels: list[int] = []
+    for file in layout.files[split]:
+        path = root / layout.folder / file
+        batch = read_pickle(path, remedy)
+        pixels, numbers = batch.get(b"data"), batch.get(layout.label_key, [])
+        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != (count, 3072):
+            raise DataError(f"{path}: expected its images to be uint8 ({count}, 3072).\n{remedy}")
+        right = isinstance(numbers, list) and len(numbers) == count
+        if not right or not all(type(number) is int and 0 <= number < classes for number in numbers):
+            raise DataError(f"{path}: expected {count} {layout.label_key.decode()} from 0 to {classes - 1}.\n{remedy}")
+        images.append(pixels.reshape(count, 3, 32, 32))  # stored as rows of three color planes
+        labels += numbers
+    return ImageSet(layout.name, np.concatenate(images), np.array(labels, dtype=np.int64), layout.classes)
 
 
-def ordered_digest(images: ImageSet) -> str:
-    """Return the sha256 of all pixels, image by image as (3, H, W), and then all labels as little-endian int64."""
-    digest = hashlib.sha256(np.ascontiguousarray(images.images).data)
-    digest.update(images.labels.astype("<i8").data)
-    return digest.hexdigest()
+def read_cifar_c(layout: Layout, root: Path, corruption: str, severity: int = 5) -> ImageSet:
+    """Map the test images under one corruption at one severity, 1 to 5, from the official files or from ones built here."""
+    check_corruption(corruption, severity)
+    images, labels = (map_corrupted(layout, root, file) for file in (f"{corruption}.npy", "labels.npy"))
+    count = layout.sizes["test"]
+    part = slice((severity - 1) * count, severity * count)  # a file holds the severities one after the other
+    pixels, numbers = images[part].transpose(0, 3, 1, 2), labels[part].astype(np.int64)
+    return ImageSet(f"{layout.name}-c", pixels, numbers, layout.classes)
 
 
-def unordered_digest(images: ImageSet) -> str:
-    """Return the sha256 of the sorted sha256s of every image with its label: the same in any order of the images."""
-    pixels = np.ascontiguousarray(images.images)
-    labels = images.labels.astype("<i8")
-    each = (hashlib.sha256(image.tobytes() + label.tobytes()) for image, label in zip(pixels, labels, strict=True))
-    return hashlib.sha256(b"".join(sorted(one.digest() for one in each))).hexdigest()
+def map_corrupted(layout: Layout, root: Path, file: str) -> NDArray[Any]:
+    """Memory-map a file of a corrupted set: the test images, or labels, at all severities."""
+    path, remedy = root / layout.corrupted_folder / file, f"ttaps data build {layout.name}-c{root_option(root)}"
+    array = map_npy(path, f"Build it with: {remedy}")
+    shape = (len(SEVERITIES) * layout.sizes["test"], *(() if file == "labels.npy" else (32, 32, 3)))
+    if array.shape != shape or array.dtype != np.uint8:
+        raise DataError(f"{path} holds {array.dtype} {array.shape}, expected uint8 {shape}.\nBuild it with: {remedy}")
+    return array
 
 
-def find_problem(layout: Layout, root: Path) -> str | None:
-    """Return what is wrong with the set under ``root`` by its checksums; None if every pixel and label is right."""
-    digest = ordered_digest if layout.ordered else unordered_digest
-    for split, expected in layout.digests.items():
-        try:
-            found = digest(read_split(layout, root, split))
-        except DataError as error:
-            return str(error).splitlines()[0].rstrip(".")
-        if found != expected:
-            return (
-                f"{root / layout.folder}: the {split} images or labels are not those of {layout.name} (wrong checksum)"
-            )
-    return None
+def digest(images: ImageSet, ordered: bool) -> str:
+    """Return 128 bits of the sha256 of all pixels, image by image as (3, H, W), and then all labels as little-endian int64.
+    If not ``ordered``, of the sorted sha256s of every image with its label: the same in any order of the images."""
+    pixels, labels = np.ascontiguousarray(images.images), images.labels.astype("<i8")
+    if ordered:
+        whole = hashlib.sha256(pixels.data)
+        whole.update(labels.data)
+    else:
+        each = (hashlib.sha256(image.tobytes() + label.tobytes()) for image, label in zip(pixels, labels, strict=True))
+        whole = hashlib.sha256(b"".join(sorted(one.digest() for one in each)))
+    return whole.hexdigest()[:32]
 
 
-_reconstruct: Any = np.empty(0).__reduce__()[0]  # numpy moved its module between versions 1 and 2
+def find_problem(layout: Layout, root: Path) -> str:
+    """Return what is wrong with the set under ``root`` by its checksums; nothing if every pixel and label is right."""
+    try:
+        for split, expected in layout.digests.items():
+            if digest(read_cifar(layout, root, split), layout.ordered) != expected:
+                return f"{root / layout.folder}: {split} images or labels are not {layout.name}'s (wrong checksum)"
+    except DataError as error:
+        return str(error).splitlines()[0].rstrip(".")
+    return ""
 
 
 def _encode(text: str, codec: str) -> bytes:
@@ -123,8 +175,8 @@ def _encode(text: str, codec: str) -> bytes:
 
 
 ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],  # of numpy 1
+    ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],  # of numpy 2
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _encode,

@@ -1,39 +1,81 @@
-"""The user's own images: one file, or a folder with a sub-folder per class."""
-
-from __future__ import annotations
+"""The set of images everything else works on, and the user's own: an image, a folder with a sub-folder per class, arrays."""
 
 import warnings
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from ttaps.data.cifar import ImageSet
 from ttaps.errors import DataError
 from ttaps.progress import bar, log_info
 
 MAX_PIXELS = 100_000_000
 MAX_SIDE = 20_000
+MAX_CLASSES = 100_000
 
 
-def read_image(path: Path, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
-    """Read any image Pillow can, as (3, size, size); the note says what was done if it had another size."""
-    return fit(_decode(path), size)
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images with their labels; the images may be a view of a memory-mapped file."""
+
+    name: str
+    images: NDArray[np.uint8]  # (N, 3, H, W)
+    labels: NDArray[np.int64]  # (N,)
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        images, labels = self.images, self.labels
+        if images.ndim != 4 or images.shape[1] != 3 or images.dtype != np.uint8:
+            raise DataError(f"{self.name}: images are {images.dtype} {images.shape}, expected uint8 (N, 3, H, W).")
+        if labels.shape != (len(images),) or labels.dtype != np.int64:
+            raise DataError(f"{self.name}: labels are {labels.dtype} {labels.shape}, expected int64 ({len(images)},).")
+        if len(labels) and not 0 <= labels.min() <= labels.max() < len(self.classes):
+            span = f"{labels.min()} to {labels.max()}"
+            raise DataError(f"{self.name}: labels run from {span}, expected 0 to {len(self.classes) - 1}.")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def read_image(file: Path | IO[bytes], size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
+    """Read any image Pillow can, from a file, as (3, size, size); the note says what was done if it had another size."""
+    path = file if isinstance(file, Path) else getattr(file, "name", "What was given")
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns from 89 megapixels on; the limit here is checked before anything is decoded.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(file) as image:
+                width, height = image.size
+                if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+                    raise Image.DecompressionBombError(f"{width}x{height} pixels")
+                image.load()
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {path}.") from error
+    except (IsADirectoryError, PermissionError) as error:
+        raise DataError(f"Cannot read {path}: {error.strerror}.") from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"{path} is not an image that Pillow can read.\nGive a PNG, JPEG, WebP or similar.") from error
+    except Image.DecompressionBombError as error:
+        limit = f"{MAX_PIXELS // 10**6} megapixels and {MAX_SIDE:,} pixels a side"
+        raise DataError(f"{path} is too large ({error}): at most {limit} are read.\nMake it smaller first.") from error
+    except Exception as error:  # on damaged bytes Pillow's decoders raise whatever their parser ran into
+        raise DataError(f"{path} is damaged or truncated ({error}).") from error
+    return fit(image, size)
 
 
 def fit(image: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
     """Return any image as (3, size, size), and a note on what was done if it had another size.
-
-    It is turned upright (EXIF), transparent parts become white, and if it is not square it is cropped around its center
-    before it is resized with antialiasing.
-    """
-    image = _over_white(_eight_bits(_upright(image)))
+    It is turned upright (EXIF), transparent parts become white, it is cropped to a square around its center, and resized smoothly."""
+    image, note = _to_rgb(image), None
     width, height = image.size
-    note = None
     if (width, height) != (size, size):
         side = min(width, height)
         left, top = (width - side) // 2, (height - side) // 2
@@ -42,6 +84,20 @@ def fit(image: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | No
         crop = "" if width == height else "cropped to a square and "
         note = f"{crop}resized from {width}x{height} to {size}x{size}"
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)), note
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Turn an image upright and convert it to 8 bits per channel, transparent parts over white."""
+    with suppress(Exception):  # damaged EXIF: Pillow's parser raises whatever it ran into
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith(("I", "F")):  # Pillow would clip 16-bit values at 255, and make floats from 0 to 1 black
+        gray = np.nan_to_num(np.asarray(image).astype(np.float64))
+        scale = 1 / 257 if image.mode.startswith("I") else 255 if gray.max() <= 1 else 1
+        image = Image.fromarray(np.rint(gray * scale).clip(0, 255).astype(np.uint8))
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+    return image.convert("RGB")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +128,13 @@ class ImageFolder:
             counts = f"{resized} of {len(self.files)} images"
             log_info(f"{self.path}: {counts} had another size and were resized to {self.size}x{self.size}.")
 
+    def load(self) -> ImageSet:
+        """Return all images as one set."""
+        images = np.empty((len(self.files), 3, self.size, self.size), dtype=np.uint8)
+        for index, image in enumerate(self.read_all()):
+            images[index] = image
+        return ImageSet(str(self.path), images, self.labels, self.classes)
+
 
 def open_image_folder(path: Path, size: int = 32) -> ImageFolder:
     """List the images of a folder that has one sub-folder per class; the classes are numbered in the order of their names."""
@@ -81,97 +144,73 @@ def open_image_folder(path: Path, size: int = 32) -> ImageFolder:
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not folders:
         raise DataError(f"{path} has no sub-folders, so the images have no labels.\n{layout}")
-    files = [_image_files(folder) for folder in folders]
+    files = [list(map(str, _class_files(folder))) for folder in folders]
     labels = np.repeat(np.arange(len(folders), dtype=np.int64), [len(names) for names in files])
     return ImageFolder(path, size, tuple(chain(*files)), labels, tuple(folder.name for folder in folders))
 
 
-def read_image_folder(path: Path, size: int = 32) -> ImageSet:
-    """Read all images of a folder that has one sub-folder per class."""
-    folder = open_image_folder(path, size)
-    images = np.empty((len(folder.files), 3, size, size), dtype=np.uint8)
-    for index, image in enumerate(folder.read_all()):
-        images[index] = image
-    return ImageSet(str(path), images, folder.labels, folder.classes)
-
-
-def _decode(path: Path) -> Image.Image:
-    """Open an image and read all of it, or say what is wrong with it."""
-    try:
-        with warnings.catch_warnings():
-            # Pillow warns from 89 megapixels on; the limit here is checked before anything is decoded.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
-                _check_size(path, *image.size)
-                image.load()
-                return image
-    except DataError:
-        raise
-    except Exception as error:  # on damaged bytes Pillow's decoders raise whatever their parser ran into
-        raise DataError(_what_is_wrong(path, error)) from error
-
-
-def _what_is_wrong(path: Path, error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"There is no file {path}."
-    if isinstance(error, IsADirectoryError | PermissionError):
-        return f"Cannot read {path}: {error.strerror}."
-    if isinstance(error, UnidentifiedImageError):
-        return f"{path} is not an image that Pillow can read.\nGive a PNG, JPEG, WebP or similar file."
-    if isinstance(error, Image.DecompressionBombError):
-        return f"{path} is too large: over {MAX_PIXELS // 10**6} megapixels.\nMake it smaller first."
-    return f"{path} is damaged or truncated ({error})."
-
-
-def _check_size(path: Path, width: int, height: int) -> None:
-    """Refuse an image that would take gigabytes to decode."""
-    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
-        raise DataError(
-            f"{path} is too large: {width}x{height} pixels, at most {MAX_PIXELS // 10**6} megapixels and "
-            f"{MAX_SIDE:,} pixels a side are read.\nMake it smaller first."
-        )
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """Turn an image as its EXIF says; one whose EXIF is damaged stays as it is."""
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:  # Pillow's parser raises whatever it ran into
-        return image
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scale 16-bit gray values, which Pillow would clip at 255, and floats from 0 to 1, which it would make black, to 8 bits."""
-    if not image.mode.startswith(("I", "F")):
-        return image
-    gray = np.nan_to_num(np.asarray(image).astype(np.float64))
-    scale = 1 / 257 if image.mode.startswith("I") else 255 if gray.max() <= 1 else 1
-    return Image.fromarray(np.rint(gray * scale).clip(0, 255).astype(np.uint8))
-
-
-def _over_white(image: Image.Image) -> Image.Image:
-    """Return the image as RGB, transparent parts over white."""
-    if not image.has_transparency_data:
-        return image.convert("RGB")
-    layer = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
-
-
-def _image_files(folder: Path) -> list[str]:
-    """Return the image files of a class's folder, in the order of their names; hidden files and folders are left out."""
-    suffixes = Image.registered_extensions()
-    files = sorted(
-        file
-        for file in folder.rglob("*")
-        if file.suffix.lower() in suffixes
-        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-        and file.is_file()
-    )
+def _class_files(folder: Path) -> list[Path]:
+    """Return the images of a class's folder."""
+    files = image_files(folder)
     if not files:
         raise DataError(f"{folder} holds no images.\nEvery sub-folder is a class: remove it or put its images there.")
     if all(file.parent != folder for file in files):  # as in dataset/train/cat/1.png, where "train" is no class
-        raise DataError(
-            f"{folder} holds no images, only folders of images, so '{folder.name}' is not a class.\n"
-            f"Give the folder whose sub-folders are the classes, such as {folder}."
-        )
-    return list(map(str, files))
+        wrong = f"{folder} holds no images, only folders of images, so '{folder.name}' is not a class."
+        raise DataError(f"{wrong}\nGive the folder whose sub-folders are the classes, such as {folder}.")
+    return files
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return the images in a folder and those inside it, in the order of their names; hidden files and folders are left out."""
+    suffixes = Image.registered_extensions()
+    images = (file for file in folder.rglob("*") if file.suffix.lower() in suffixes and file.is_file())
+    return sorted(file for file in images if "/." not in f"/{file.relative_to(folder).as_posix()}")
+
+
+def read_arrays(path: Path) -> ImageSet:
+    """Read ``images`` (uint8, NHWC or NCHW), ``labels`` and, if present, ``classes`` (their names).
+    An ``.npz`` file is read whole; of a folder of ``.npy`` files the images are mapped, so that memory does not grow with them."""
+    if path.is_dir():
+        names = sorted(file.stem for file in path.glob("*.npy"))
+        return _image_set(path, names, lambda name: map_npy(path / f"{name}.npy", "Write it with numpy.save."))
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return _image_set(path, list(arrays), arrays.__getitem__)
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {path}.") from error
+    except MemoryError as error:
+        raise DataError(f"{path} does not fit into memory.\nUnzip it into a folder, which is mapped.") from error
+    except (OSError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        remedy = "Write one with numpy.savez: numbers, and class names as strings."
+        raise DataError(f"{path} is not a complete .npz file ({error}).\n{remedy}") from error
+
+
+def map_npy(path: Path, remedy: str) -> NDArray[Any]:
+    """Memory-map a ``.npy`` file; pickles in it are refused."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is an archive")
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing.\n{remedy}") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is damaged or truncated ({error}).\n{remedy}") from error
+    return array
+
+
+def _image_set(path: Path, names: list[str], read: Callable[[str], NDArray[Any]]) -> ImageSet:
+    for name in ("images", "labels"):
+        if name not in names:
+            raise DataError(f"{path} has no array {name!r}, only: {', '.join(names) or 'nothing'}.")
+    images, labels = read("images"), read("labels")
+    shape = images.shape
+    if images.dtype != np.uint8 or len(shape) != 4 or 3 not in (shape[1], shape[3]):
+        raise DataError(f"{path}: images are {images.dtype} {shape}, expected uint8 (N, H, W, 3) or (N, 3, H, W).")
+    if not np.issubdtype(labels.dtype, np.integer) or labels.shape != shape[:1]:
+        raise DataError(f"{path}: labels are {labels.dtype} {labels.shape}, expected integers ({shape[0]},).")
+    if not len(labels) or not 0 <= labels.min() <= labels.max() < MAX_CLASSES:
+        raise DataError(f"{path}: labels must not be empty, and run from 0 to at most {MAX_CLASSES - 1}.")
+    classes = read("classes") if "classes" in names else np.arange(int(labels.max()) + 1)
+    if shape[1] != 3:
+        images = images.transpose(0, 3, 1, 2)
+    return ImageSet(str(path), images, labels.astype(np.int64), tuple(classes.astype(str).ravel().tolist()))

@@ -2,20 +2,16 @@
 
 The first 20 test images of every class, corrupted at severity 5 exactly as ``ttaps data build cifar10-c`` with seed 0 does,
 and the first 50 training images of every class. Classes alternate, so that the first 10 n images are balanced.
-``tools/make_sample.py`` writes the files: lossless sheets, one row per class.
-"""
+``tools/make_sample.py`` writes the files: lossless sheets, one row per class."""
 
-from __future__ import annotations
-
-import json
 from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ttaps.data.cifar import ImageSet
-from ttaps.data.cifar_files import CIFAR10_CLASSES
+from ttaps.data.cifar import CIFAR10_CLASSES
+from ttaps.data.images import ImageSet
 from ttaps.errors import UsageError
 
 SAMPLE_CORRUPTIONS = (
@@ -28,9 +24,7 @@ FOLDER = files("ttaps.data") / "sample"
 def read_sample(corruption: str | None = None) -> ImageSet:
     """Read the 200 test images, clean or under one of ``SAMPLE_CORRUPTIONS``."""
     if corruption is not None and corruption not in SAMPLE_CORRUPTIONS:
-        raise UsageError(
-            f"The sample has no corruption {corruption!r}.\nChoose one of: {', '.join(SAMPLE_CORRUPTIONS)}."
-        )
+        raise UsageError(f"The sample has no corruption {corruption!r}.\nChoose: {', '.join(SAMPLE_CORRUPTIONS)}.")
     return _read("sample", f"test-{corruption or 'clean'}.webp")
 
 
@@ -39,15 +33,9 @@ def read_sample_train() -> ImageSet:
     return _read("sample-train", "train.webp")
 
 
-def sample_indices() -> NDArray[np.int64]:
-    """Return the index of each of the 200 images in CIFAR-10's test set."""
-    return np.array(json.loads((FOLDER / "indices.json").read_text())["test"], dtype=np.int64)
-
-
 def from_sheet(sheet: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Cut a sheet (10·32, n·32, 3) into images (10 n, 32, 32, 3), column after column."""
-    rows = len(CIFAR10_CLASSES)
-    return sheet.reshape(rows, 32, -1, 32, 3).transpose(2, 0, 1, 3, 4).reshape(-1, 32, 32, 3)
+    return sheet.reshape(10, 32, -1, 32, 3).transpose(2, 0, 1, 3, 4).reshape(-1, 32, 32, 3)
 
 
 def _read(name: str, file: str) -> ImageSet:

@@ -1,25 +1,23 @@
 """Whether each data set is present, complete and right, and what to do if not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from ttaps.data.cifar import find_problem
-from ttaps.data.cifar_c import CORRUPTIONS, EXTRA_CORRUPTIONS, FOLDERS, IMAGES, map_array
-from ttaps.data.cifar_files import LAYOUTS, Layout, root_option
-from ttaps.data.corruptions import DETERMINISTIC
-from ttaps.data.manifest import recorded_md5
+from ttaps.data.build import read_manifest
+from ttaps.data.cifar import LAYOUTS, Layout, find_problem, map_corrupted, root_option
+from ttaps.data.corruptions import CORRUPTIONS, DETERMINISTIC, EXTRA_CORRUPTIONS
 from ttaps.errors import DataError
 from ttaps.files import file_md5
 from ttaps.progress import bar
 
 OFFICIAL_CIFAR100_TEST = "f0ef6b0ae62326f3e7ffdfab6717acfc"  # md5 of the file; it has the images in the official order
+OFFICIAL_MD5: dict[str, dict[str, str]] = json.loads((files("ttaps.data") / "cifar_c_md5.json").read_text())
 # The other corruptions were drawn from an unseeded generator: no rebuilt copy can have the official md5.
-MUST_MATCH = {"labels", *DETERMINISTIC}
+MUST_MATCH = {f"{name}.npy" for name in ("labels", *DETERMINISTIC)}
 C_FILES = tuple(f"{name}.npy" for name in ("labels", *CORRUPTIONS, *EXTRA_CORRUPTIONS))
 MB = 1_000_000
 
@@ -42,18 +40,16 @@ class Status:
 
 def verify(root: Path, names: Collection[str] = ()) -> list[Status]:
     """Verify the data sets under ``root``, or only those named; a corrupted set that is present has a line for each file too."""
-    rows = [_verify_cifar(layout, root) for name, layout in LAYOUTS.items() if not names or name in names]
-    corrupted = [name for name in FOLDERS if not names or name in names]
-    return rows + [row for name in corrupted for row in _verify_cifar_c(name, root)]
+    clean = [_verify_cifar(layout, root) for name, layout in LAYOUTS.items() if not names or name in names]
+    corrupted = [layout for name, layout in LAYOUTS.items() if not names or f"{name}-c" in names]
+    return clean + [row for layout in corrupted for row in _verify_cifar_c(layout, root)]
 
 
 def _verify_cifar(layout: Layout, root: Path) -> Status:
-    remedy = f"ttaps data download {layout.name}{root_option(root)}"
-    folder = root / layout.folder
+    remedy, folder = f"ttaps data download {layout.name}{root_option(root)}", root / layout.folder
     if not folder.is_dir():
         return Status(layout.name, "", "missing", f"{folder} is not there", remedy)
-    absent = [file for files in layout.files.values() for file in files if not (folder / file).is_file()]
-    if absent:
+    if absent := [file for files in layout.files.values() for file in files if not (folder / file).is_file()]:
         return Status(layout.name, "", "incomplete", f"missing in {folder}: {', '.join(absent)}", remedy)
     if wrong := find_problem(layout, root):
         return Status(layout.name, "", "damaged", wrong, remedy)
@@ -63,76 +59,53 @@ def _verify_cifar(layout: Layout, root: Path) -> Status:
     return Status(layout.name, "", "right", detail)
 
 
-def _verify_cifar_c(name: str, root: Path) -> list[Status]:
+def _verify_cifar_c(layout: Layout, root: Path) -> list[Status]:
     """Return the line for a corrupted set, then a line for each file."""
-    folder = root / FOLDERS[name]
-    remedy = f"ttaps data build {name}{root_option(root)}"
-    if not (folder / "build.json").exists() and any(folder.glob("*.npy")):  # a build refuses files it has not made
-        remedy = f"put the official file there; or move {folder} away, then: {remedy}"
+    name, folder = f"{layout.name}-c", root / layout.corrupted_folder
+    build = f"ttaps data build {name}{root_option(root)}"
     present = [file for file in C_FILES if (folder / file).is_file()]
     if not present:
-        return [Status(name, "", "missing", f"{folder} is not there or empty", remedy)]
-    found, official, built = _digests(folder, present), _official_md5(FOLDERS[name]), recorded_md5(folder)
-    # The order of CIFAR-10 is part of its checksum, so only CIFAR-100-C can be built from images in another order.
-    reordered = name == "cifar100-c" and found.get("labels.npy") != official["labels.npy"]
-    rows = []
-    for file in C_FILES:
-        if file not in found:
-            rows.append(Status(name, file, "missing", "not built yet", remedy))
-            continue
-        state, detail = _judge(folder / file, found[file], official[file], built.get(file), reordered)
-        wrong = state in ("damaged", "unknown")
-        rows.append(Status(name, file, state, detail, _remove_first(str(folder / file), remedy) if wrong else ""))
-    return [_summary(name, rows, remedy), *rows]
+        return [Status(name, "", "missing", f"{folder} is not there or empty", build)]
+    manifest = read_manifest(folder)
+    remove = f"remove these files from {folder}, then: {build}"
+    if manifest is None:  # a build refuses files it has not made
+        build = remove = f"put the official file there; or move {folder} away, then: {build}"
+    with bar() as progress:  # a full set is 3 GB
+        total = sum((folder / file).stat().st_size for file in present)
+        task = progress.add_task(f"Verifying {folder.name}", total=total // MB, note="MB")
+        found = {file: file_md5(folder / file, lambda count: progress.advance(task, count / MB)) for file in present}
+    built = manifest["files"] if manifest else {}
+    rows = [Status(name, file, *_judge(layout, root, file, found, built)) for file in C_FILES]
+    for state, whole, detail, remedy in (
+        ("damaged", "damaged", "damaged", remove),
+        ("missing", "incomplete", f"{len(present)} of {len(rows)} files; missing", build),
+        ("unknown", "unknown", "of unknown origin", remove),
+    ):
+        if wrong := [row.file for row in rows if row.state == state]:
+            return [Status(name, "", whole, f"{detail}: {', '.join(wrong)}", remedy), *rows]
+    official = sum(row.state == "official" for row in rows)
+    detail = f"{len(rows)} files, {official} official, {len(rows) - official} built here"
+    return [Status(name, "", "right", detail), *rows]
 
 
-def _judge(path: Path, found: str, official: str, built: str | None, reordered: bool) -> tuple[str, str]:
+def _judge(layout: Layout, root: Path, file: str, found: dict[str, str], built: dict[str, Any]) -> tuple[str, str]:
     """Return the state of one file, and why: by its shape, and its md5 against the official and the recorded one."""
+    if file not in found:
+        return "missing", "not built yet"
     try:
-        map_array(path, (5 * IMAGES,) if path.name == "labels.npy" else (5 * IMAGES, 32, 32, 3), "")
+        map_corrupted(layout, root, file)
     except DataError as error:
         return "damaged", str(error).splitlines()[0].rstrip(".")
-    if found == official:
+    official = OFFICIAL_MD5[layout.corrupted_folder]
+    if found[file] == official[file]:
         return "official", "the official file, byte for byte"
-    if path.stem in MUST_MATCH and not reordered:
+    # The order of CIFAR-10 is part of its checksum, so only CIFAR-100-C can be built from images in another order.
+    reordered = not layout.ordered and found.get("labels.npy") != official["labels.npy"]
+    if file in MUST_MATCH and not reordered:
         return "damaged", "a deterministic file, but its md5 is not the official one"
-    if built is None:
+    if file not in built:
         return "unknown", "not the official file, and no build.json says how it was made"
-    if found != built:
+    if found[file] != built[file]["md5"]:
         return "damaged", "changed since it was built: its md5 is not that in build.json"
     why = "from images not in the official order" if reordered else "a random corruption"
     return "built here", f"{why}, so its md5 cannot be the official one; as built"
-
-
-def _summary(name: str, rows: list[Status], remedy: str) -> Status:
-    """Return the line for a corrupted set from those of its files."""
-    damaged, absent, unknown = (
-        [row.file for row in rows if row.state == state] for state in ("damaged", "missing", "unknown")
-    )
-    remove = _remove_first("these files", remedy)
-    if damaged:
-        return Status(name, "", "damaged", f"damaged: {', '.join(damaged)}", remove)
-    if absent:
-        detail = f"{len(rows) - len(absent)} of {len(rows)} files; missing: {', '.join(absent)}"
-        return Status(name, "", "incomplete", detail, remedy)
-    if unknown:
-        return Status(name, "", "unknown", f"of unknown origin: {', '.join(unknown)}", remove)
-    official = sum(row.state == "official" for row in rows)
-    return Status(name, "", "right", f"{len(rows)} files, {official} official, {len(rows) - official} built here")
-
-
-def _remove_first(what: str, remedy: str) -> str:
-    return f"remove {what}, then: {remedy}" if remedy.startswith("ttaps") else remedy
-
-
-def _digests(folder: Path, names: list[str]) -> dict[str, str]:
-    """Return the md5 of each file, with a progress bar: a full set is 3 GB."""
-    total = sum((folder / name).stat().st_size for name in names)
-    with bar() as progress:
-        task = progress.add_task(f"Verifying {folder.name}", total=total // MB, note="MB")
-        return {name: file_md5(folder / name, lambda count: progress.advance(task, count / MB)) for name in names}
-
-
-def _official_md5(folder: str) -> dict[str, str]:
-    """Return the md5 of every official file of a corrupted set."""
-    return json.loads(files("ttaps.data").joinpath("cifar_c_md5.json").read_text())[folder]

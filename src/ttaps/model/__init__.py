@@ -1,20 +1,22 @@
 """The network: backbone, projector, prototypes, classifier, and where it can be cut."""
 
-from ttaps.model.backbone import ResNet
-from ttaps.model.config import ModelConfig
-from ttaps.model.heads import Byol
-from ttaps.model.network import Network, as_network, eval_mode, to_float
-from ttaps.model.split_network import SCOPES, SplitNetwork, adapted_names
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "SCOPES",
-    "Byol",
-    "ModelConfig",
-    "Network",
-    "ResNet",
-    "SplitNetwork",
-    "adapted_names",
-    "as_network",
-    "eval_mode",
-    "to_float",
-]
+from ttaps.model.config import ModelConfig
+
+if TYPE_CHECKING:
+    from ttaps.model.backbone import ResNet
+    from ttaps.model.network import Byol, Network, as_network, eval_mode, to_float
+    from ttaps.model.split_network import SCOPES, SplitNetwork, adapted_names
+
+__all__ = ["SCOPES", "Byol", "ModelConfig", "Network", "ResNet", "SplitNetwork"]
+__all__ += ["adapted_names", "as_network", "eval_mode", "to_float"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch only when a network is wanted: the help of ``ttaps train`` and the names of models need none."""
+    if name not in __all__:
+        raise AttributeError(f"module 'ttaps.model' has no attribute '{name}'")
+    from ttaps.model import backbone, network, split_network
+
+    return next(vars(part)[name] for part in (backbone, network, split_network) if name in vars(part))

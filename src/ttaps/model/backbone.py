@@ -1,7 +1,5 @@
 """The paper's backbone f: a post-activation ResNet of basic blocks for small images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,45 +1,42 @@
 """A model is a folder: ``model.safetensors``, ``config.json`` and a card for people. Loading one never runs code from it."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from ttaps import __version__
-from ttaps.config import from_dict
+from ttaps.config import from_dict, read_toml
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.files import write_bytes, write_text
-from ttaps.model.config import ModelConfig
-from ttaps.model.network import Network
+from ttaps.model.config import CONFIG, ModelConfig
+from ttaps.model.network import Network, eval_mode, explain_failure
+from ttaps.model.own import AS_IS, Backbone, Classifier, MeanStd, backbone_factory, mismatch, source_file
+from ttaps.progress import log_info
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
-CONFIG = "config.json"
+PRESETS = "presets.toml"
 # What a fingerprint calls settings that have been renamed since the first fingerprints were written: those stay valid.
 FINGERPRINT_KEYS = {
-    "num_classes": "classes",
-    "num_prototypes": "prototypes",
-    "projection_dim": "projection",
-    "hidden_dim": "hidden",
-    "num_groups": "groups",
-    "zero_init_residual": "zero_init",
+    **{"num_classes": "classes", "num_prototypes": "prototypes", "num_groups": "groups"},
+    **{"projection_dim": "projection", "hidden_dim": "hidden", "zero_init_residual": "zero_init"},
 }
 
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """A network with what one must know to use it."""
+    """A classifier with what one must know to use it: ``model(images)`` gives logits, ``model.to("cuda")`` moves it."""
 
-    network: Network
+    network: Network | Classifier
     classes: tuple[str, ...]
     """Names of the classes, in the order of the logits."""
     name: str = "model"
@@ -49,17 +46,49 @@ class Model:
     """The README of the model's folder."""
     info: dict[str, Any] = dataclasses.field(default_factory=dict)
     """What ``config.json`` says besides: objective, data set, seed, training."""
+    presets: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What ``ttaps tune`` found for these weights (``presets.toml``): presets by method and name, in place of the package's, and how."""
 
     @property
     def objective(self) -> str:
         """What the network was trained by, nothing where that is not known."""
         return str(self.info.get("objective", ""))
 
+    @property
+    def image_size(self) -> int:
+        """Height and width of the images the network takes."""
+        return self.network.image_size
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the network is, as plain values."""
+        if isinstance(self.network, Network):
+            return dataclasses.asdict(self.network.config)
+        return {
+            "module": type(self.network.module).__name__,
+            "image_size": self.image_size,
+            "num_classes": len(self.classes),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is known about the model as plain values."""
+        weights = sum(weight.numel() for weight in self.network.parameters())
+        known = {"name": self.name, "fingerprint": self.fingerprint, "weights": weights, "classes": list(self.classes)}
+        return {**known, **self.info, "model": self.facts}
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return logits of images (N, 3, H, W), uint8 or float in [0, 1]."""
+        return self.network(images)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the network to a device; adaptation works where the network is."""
+        self.network.to(device)
+        return self
+
     def __repr__(self) -> str:
         trained = f"trained by {self.objective}, " if self.objective else ""
-        return (
-            f"Model({self.name}, {trained}{len(self.classes)} classes, fingerprint {self.fingerprint or 'not known'})"
-        )
+        known = self.fingerprint or "not known"
+        return f"Model({self.name}, {trained}{len(self.classes)} classes, fingerprint {known})"
 
 
 def save_model(folder: Path, network: Network, classes: tuple[str, ...], info: dict[str, Any], card: str) -> None:
@@ -72,10 +101,14 @@ def save_model(folder: Path, network: Network, classes: tuple[str, ...], info: d
     write_text(folder / "README.md", card)
 
 
-def load_model(folder: Path, backbone: nn.Module | None = None, features: int | None = None) -> Model:
+def load_model(folder: Path, backbone: Backbone | None = None, features: int | None = None) -> Model:
     """Read a model folder; ``backbone`` (and its ``features``) as given to :class:`Network` where it is not our own ResNet."""
     path = folder / CONFIG
     config = _read_config(path)
+    if backbone is None and "backbone" in config:
+        backbone = _noted_backbone(config["backbone"], folder)
+    elif backbone is not None and not isinstance(backbone, nn.Module):
+        backbone = backbone_factory(backbone)()
     try:
         model_config = from_dict(ModelConfig, config["model"], where="model")
         network = Network(model_config, backbone, features)
@@ -87,21 +120,78 @@ def load_model(folder: Path, backbone: nn.Module | None = None, features: int | 
     if not isinstance(classes, list) or len(classes) != model_config.num_classes:
         raise CheckpointError(f"{path} must name {model_config.num_classes} classes, not {classes!r}.")
     _fill(network, folder / WEIGHTS)
-    card = folder / "README.md"
-    return Model(
-        network=network.eval(),
-        classes=tuple(map(str, classes)),
-        name=folder.resolve().name,
-        fingerprint=fingerprint(network),
-        card=card.read_text("utf-8") if card.exists() else "",
-        info={k: v for k, v in config.items() if k not in ("model", "classes", "fingerprint")},
-    )
+    card = (folder / "README.md").read_text("utf-8") if (folder / "README.md").exists() else ""
+    info = {name: value for name, value in config.items() if name not in ("model", "classes", "fingerprint")}
+    about = folder.resolve().name, (known := fingerprint(network)), card, info, read_presets(folder, known)
+    return Model(network.eval(), tuple(map(str, classes)), *about)
 
 
-def fingerprint(network: Network) -> str:
+def read_presets(folder: Path, weights: str = "") -> dict[str, Any]:
+    """Return the presets in a model's folder; none where there are none, or where they were found for other weights.
+    ``weights`` is the fingerprint of those of now; the one that their file notes, if it is not given."""
+    if not (folder / PRESETS).exists():
+        return {}
+    presets = read_toml(folder / PRESETS)
+    if not weights:
+        with suppress(SafetensorError, OSError), safe_open(folder / WEIGHTS, framework="pt") as file:
+            weights = (file.metadata() or {}).get("fingerprint", "")
+    if presets.get("fingerprint") != weights:
+        text = "was made for other weights than those of now and is not used: run ttaps tune again"
+        log_info(f"{folder / PRESETS} {text}.")
+        return {}
+    return presets
+
+
+def own_model(
+    module: nn.Module, name: str, size: int, classes: tuple[str, ...] = (), normalize: MeanStd = AS_IS
+) -> Model:
+    """Return a model of a module that is not ours, after a look at what it makes of one image."""
+    network = Classifier(module, size, normalize)
+    weight = next(network.parameters(), torch.empty(0))
+    with explain_failure("module", size), eval_mode(network), torch.no_grad():
+        count = network(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=weight.device)).shape[1]
+    if classes and len(classes) != count:
+        raise UsageError(f"The model gives {count} logits, but {len(classes)} classes are named.")
+    return Model(network, classes or tuple(map(str, range(count))), name, fingerprint(network))
+
+
+def note_backbone(reference: str, network: Network) -> dict[str, Any]:
+    """Return what a run folder remembers of a backbone that is not ours: how it was made, from what, and its number of features."""
+    path = source_file(reference)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
+    return {"factory": reference, "sha256": digest, "features": network.projector.features}
+
+
+def _noted_backbone(noted: Any, folder: Path) -> nn.Module:
+    """Make the backbone a model was trained with, and say so: it runs code, but only the user's own, unchanged since, and never code
+    from the model's folder."""
+    try:
+        factory, digest = str(noted["factory"]), str(noted["sha256"])
+        path = source_file(factory)
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder / CONFIG} does not describe its backbone ({noted!r}).") from error
+    remedy = "Pass the backbone itself: --backbone my_nets.py:make_net, or ttaps.load(folder, backbone=...)."
+    if not digest:
+        raise CheckpointError(f"The backbone of {folder} was given in Python, as {factory}.\n{remedy}")
+    made = f"The backbone of {folder} was made by {factory}"
+    if path is None or not path.is_file():
+        raise CheckpointError(f"{made}, and there is no such file here.\n{remedy}")
+    inside = path.resolve().is_relative_to(folder.resolve())
+    if inside or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        why = "a file in that very folder, which may have come with it" if inside else "which has changed since"
+        raise CheckpointError(f"{made}, {why}.\n{remedy}")
+    log_info(f"{made}, unchanged since.")
+    return backbone_factory(factory)()
+
+
+def fingerprint(network: Network | Classifier) -> str:
     """Hash what decides a network's answers: all weights with their names and shapes, and the settings that are not the defaults."""
-    values, usual = dataclasses.asdict(network.config), dataclasses.asdict(ModelConfig())
-    changed = {FINGERPRINT_KEYS.get(name, name): values[name] for name in values if values[name] != usual[name]}
+    if isinstance(network, Classifier):
+        front = [*network.normalize.mean.flatten().tolist(), *network.normalize.std.flatten().tolist()]
+        changed: dict[str, Any] = {"module": type(network.module).__name__, "size": network.image_size, "front": front}
+    else:
+        values, usual = dataclasses.asdict(network.config), dataclasses.asdict(ModelConfig())
+        changed = {FINGERPRINT_KEYS.get(name, name): values[name] for name in values if values[name] != usual[name]}
     digest = hashlib.sha256(json.dumps(changed, sort_keys=True).encode())
     for name, tensor in sorted(network.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
@@ -143,15 +233,9 @@ def _fill(network: Network, path: Path) -> None:
         raise CheckpointError(
             f"{path} is damaged or not a safetensors file ({error}).\nGet or train the model again."
         ) from error
-    have, want = (
-        {name: tuple(tensor.shape) for name, tensor in side.items()} for side in (weights, network.state_dict())
-    )
-    wrong = [name for name in want | have if have.get(name) != want.get(name)]
-    if wrong:
-        name, nothing = wrong[0], "nothing"
+    if wrong := mismatch(weights, network):
         raise CheckpointError(
-            f"{path} does not fit its {CONFIG}: '{name}' has shape {have.get(name, nothing)}, "
-            f"the network wants {want.get(name, nothing)} ({len(wrong)} such weights).\n"
+            f"{path} does not fit its {CONFIG}: {wrong}.\n"
             "Weights and config come from different models, or your own backbone must be passed to load()."
         )
     network.load_state_dict(weights)

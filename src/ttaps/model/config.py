@@ -1,7 +1,5 @@
 """What a network looks like, as plain values that round-trip through JSON."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +7,7 @@ from typing import Literal
 from ttaps.config import check_min
 from ttaps.errors import UsageError
 
+CONFIG = "config.json"  # the file of a model's folder that holds it
 CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR10_STD = (0.2470, 0.2435, 0.2616)
 

@@ -2,13 +2,10 @@
 
 Any ``nn.Module`` will do."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from copy import deepcopy
 from typing import TypeVar, cast
 
-import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -19,9 +16,7 @@ M = TypeVar("M", bound=nn.Module)
 
 def frozen_copy(network: M) -> M:
     """Return a copy in evaluation mode whose weights want no gradients; the network itself is not touched.
-
-    Never in channels_last: there torch 2.13 crashes in the backward pass of a GroupNorm whose input wants no gradient.
-    """
+    Never in channels_last: there torch 2.13 crashes in the backward pass of a GroupNorm whose input wants no gradient."""
     copy = deepcopy(network).eval().requires_grad_(False)
     for weight in copy.parameters():
         weight.data = weight.data.contiguous()
@@ -38,11 +33,8 @@ class Functional:
 
     def weights(self) -> dict[str, Tensor]:
         """Return the source values of the weights that may change; not copies, so never write to them."""
-        return {
-            name: weight.detach()
-            for name, weight in self.copy.named_parameters()
-            if weight.is_floating_point() and (self.names is None or name in self.names)
-        }
+        weights = ((name, weight) for name, weight in self.copy.named_parameters() if weight.is_floating_point())
+        return {name: weight.detach() for name, weight in weights if self.names is None or name in self.names}
 
     def __call__(self, images: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """Return logits of images, with ``weights`` in place of the classifier's own."""
@@ -67,9 +59,7 @@ def kinds_of_norm(network: nn.Module) -> str:
 
 class BatchStatistics(nn.Module):
     """A BatchNorm layer whose mean and variance are (N · source + n · test) / (N + n) for n images, with N = ``source_weight``.
-
-    Scale and shift keep their names. The variance is the mean square deviation: what BatchNorm divides by, and defined for one pixel.
-    """
+    Scale and shift keep their names. The variance is the mean square deviation: what BatchNorm divides by, and defined for one pixel."""
 
     def __init__(self, layer: nn.BatchNorm2d, source_weight: float) -> None:
         super().__init__()
@@ -80,17 +70,13 @@ class BatchStatistics(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return γ (x - μ) / √(σ² + ε) + β for all images of a batch, with statistics of that batch."""
         values = x.transpose(0, 1).flatten(1)  # (channels, images and pixels)
-        share = len(x) / (self.source_weight + len(x))
-        mean = mixed(self.source_mean, values.mean(1), share)
-        variance = mixed(self.source_variance, values.var(1, correction=0), share)
+        mean, variance = values.mean(1), values.var(1, correction=0)
+        if self.source_mean is not None and self.source_variance is not None:  # a layer may have none of its training
+            share = len(x) / (self.source_weight + len(x))
+            mean, variance = self.source_mean.lerp(mean, share), self.source_variance.lerp(variance, share)
         shape = (-1, *(1 for _ in x.shape[2:]))
         normal = (x - mean.view(shape)) * (variance + self.eps).rsqrt().view(shape)
         return normal * self.weight.view(shape) + self.bias.view(shape) if self.affine else normal
-
-
-def mixed(source: Tensor | None, test: Tensor, share: float) -> Tensor:
-    """Return statistics of which ``share`` are the test images'; all, where a layer has none of its training."""
-    return test if source is None else torch.lerp(source, test, share)
 
 
 def use_batch_statistics(network: nn.Module, source_weight: float = 0.0) -> None:
@@ -98,3 +84,8 @@ def use_batch_statistics(network: nn.Module, source_weight: float = 0.0) -> None
     for name, layer in list(network.named_modules()):
         if isinstance(layer, BATCH_NORMS):
             network.set_submodule(name, BatchStatistics(cast(nn.BatchNorm2d, layer), source_weight))
+
+
+def source_images(source_weight: float, images: int) -> float:
+    """Return N for a batch: ``source_weight`` beside one image, and one less for each further image, until the batch is by itself."""
+    return max(0.0, source_weight + 1 - images)

@@ -1,9 +1,8 @@
 """The whole network of the paper's Fig. 1: backbone f, projector g, prototypes C and classifier h, with normalization inside."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
 from threading import Lock
 
@@ -12,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttaps.errors import UsageError
-from ttaps.model.backbone import Norm, ResNet
+from ttaps.model.backbone import ResNet
 from ttaps.model.config import ModelConfig
-from ttaps.model.heads import Byol, make_head
 
 
 class Normalize(nn.Module):
@@ -41,6 +39,18 @@ class L2Normalize(nn.Module):
         return F.normalize(x, dim=-1)
 
 
+def pooled(features: Tensor) -> Tensor:
+    """Return features (N, F): feature maps (N, F, H, W) are averaged over all places."""
+    if isinstance(features, Tensor) and features.ndim == 4:
+        return features.mean((2, 3))
+    if not isinstance(features, Tensor) or features.ndim != 2:
+        found = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else f"type {type(features).__name__}"
+        raise UsageError(
+            f"A backbone returns features (N, F) or feature maps (N, F, H, W), not what this one does: {found}."
+        )
+    return features
+
+
 class Projector(nn.Sequential):
     """g: two layers from the backbone's features to Z dimensions."""
 
@@ -51,32 +61,43 @@ class Projector(nn.Sequential):
         self.features = features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return projections of features (N, features)."""
-        if x.shape[1:] != (self.features,):
-            found = " x ".join(map(str, x.shape[1:]))
-            raise UsageError(
-                f"The backbone returns {found} features, the network was made for features={self.features}."
-            )
+        """Return projections of features (N, features), or of feature maps (N, features, H, W)."""
+        x = pooled(x)
+        if x.shape[1] != self.features:
+            raise UsageError(f"The backbone returns {x.shape[1]} features, the network was made for {self.features}.")
         for layer in self:
             x = layer(x)
         return x
 
 
+class Byol(nn.Module):
+    """Images to their projections z and the predictions q(z), with the parts of a network and no others."""
+
+    def __init__(self, pieces: list[tuple[str, nn.Module]], predictor: nn.Module) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(*(piece for _, piece in pieces))
+        self.predictor = predictor
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return z and q(z), both of shape (N, Z)."""
+        z = self.encoder(images)
+        return z, self.predictor(z)
+
+
 class Network(nn.Module):
     """Images (N, 3, H, W), uint8 or float in [0, 1], to class logits; ``project`` gives z, ``scores`` compares z with the prototypes.
-
-    Any ``nn.Module`` that maps normalized images to (N, features) can be the backbone. With a ``pieces()`` method like
-    :meth:`ResNet.pieces` it can also be cut inside, otherwise it is adapted as one piece.
-    """
+    Any ``nn.Module`` that maps normalized images to (N, features), or to feature maps, can be the backbone. One with a ``pieces()`` method
+    like :meth:`ResNet.pieces`, or an ``nn.Sequential``, is cut where its adapted part begins; others run as a whole at every step."""
 
     def __init__(self, config: ModelConfig, backbone: nn.Module | None = None, features: int | None = None) -> None:
         super().__init__()
         self.config = config
         self.normalize = Normalize(config.mean, config.std)
-        self.backbone = backbone or ResNet(config.depth, config.width, _norm(config), config.stem_padding)
-        features = features or getattr(self.backbone, "features", None)
-        if not isinstance(features, int):
-            raise UsageError("Say how many features your backbone returns: Network(config, backbone, features=...).")
+        norm = partial(nn.GroupNorm, config.num_groups) if config.norm == "group" else nn.BatchNorm2d
+        self.backbone = backbone or ResNet(config.depth, config.width, norm, config.stem_padding)
+        if features is None:
+            ours = isinstance(self.backbone, ResNet)
+            features = 4 * config.width if ours else count_features(self.backbone, config.image_size)
         self.projector = Projector(features, config)
         self.l2_normalize = L2Normalize()
         self.prototypes = nn.Parameter(F.normalize(torch.randn(config.num_prototypes, config.projection_dim), dim=1))
@@ -88,11 +109,33 @@ class Network(nn.Module):
         if config.smooth_stem and isinstance(self.backbone, ResNet):
             self.backbone.smooth_stem()
         # Last, so that the rest starts the same with and without heads.
-        self.heads = nn.ModuleDict({name: make_head(name, self.backbone, config) for name in config.heads})
+        self.heads = nn.ModuleDict({name: self._head(name) for name in config.heads})
+
+    def _head(self, name: str) -> nn.Sequential:
+        """Return a head that a compared method trains beside the classifier: MT3's predictor, or TTT's rotation head."""
+        if name == "predictor":
+            outer, inner = self.config.projection_dim, self.config.hidden_dim
+            return nn.Sequential(nn.Linear(outer, inner), nn.ReLU(), nn.Linear(inner, outer))
+        if not isinstance(self.backbone, ResNet):
+            raise UsageError("A rotation head branches off the stages of our own ResNet; leave it out of model.heads.")
+        backbone = deepcopy(self.backbone)
+        return nn.Sequential(backbone.stage3, backbone.pool, nn.Linear(backbone.features, 4))
+
+    def start_rotation_head(self) -> None:
+        """Make the rotation head's own stage a copy of stage 3 as it is now; before the first step it is one already."""
+        rotation = self.get_submodule("heads.rotation.0")
+        rotation.load_state_dict(self.get_submodule("backbone.stage3").state_dict())
+
+    @property
+    def image_size(self) -> int:
+        """Height and width of the images the network was made for."""
+        return self.config.image_size
 
     def pieces(self) -> list[tuple[str, nn.Module]]:
         """Return the modules between an image and z, in order, by name."""
         inner = getattr(self.backbone, "pieces", None)  # any module may be the backbone
+        if inner is None and type(self.backbone).forward is nn.Sequential.forward:
+            inner = self.backbone.named_children
         named = [(f"backbone.{name}", piece) for name, piece in inner()] if inner else [("backbone", self.backbone)]
         ends = [("projector", self.projector), ("l2_normalize", self.l2_normalize)]
         return [("normalize", self.normalize), *named, *ends]
@@ -164,6 +207,25 @@ def eval_mode(network: nn.Module) -> Iterator[None]:
                     layer.training = training
 
 
+@contextmanager
+def explain_failure(what: str, size: int) -> Iterator[None]:
+    """Turn what a user's own module raises into one line."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"The {what} cannot take images of 3 x {size} x {size}: {reason}") from error
+
+
+def count_features(backbone: nn.Module, size: int) -> int:
+    """Return how many features a backbone makes of an image."""
+    weight = next(backbone.parameters(), torch.empty(0))
+    with explain_failure("backbone", size), eval_mode(backbone), torch.no_grad():
+        return pooled(backbone(torch.zeros(1, 3, size, size, device=weight.device, dtype=weight.dtype))).shape[1]
+
+
 def to_float(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return uint8 pixels as floats in [0, 1]; leave floats alone."""
     if images.dtype == torch.uint8:
@@ -171,7 +233,3 @@ def to_float(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     if not images.is_floating_point():
         raise UsageError(f"Images must be uint8 or float in [0, 1], not {str(images.dtype).removeprefix('torch.')}.")
     return images.to(dtype)
-
-
-def _norm(config: ModelConfig) -> Norm:
-    return partial(nn.GroupNorm, config.num_groups) if config.norm == "group" else nn.BatchNorm2d

@@ -1,12 +1,10 @@
 """Models with a name: those inside the package and, in a clone of the repository, those beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ttaps.config import did_you_mean
 from ttaps.errors import CheckpointError, UsageError
-from ttaps.model.checkpoint import CONFIG
+from ttaps.model.config import CONFIG
 from ttaps.progress import log_info
 
 EMBEDDED = Path(__file__).parents[1] / "models"
@@ -15,10 +13,8 @@ PUBLISHED = Path(__file__).parents[3] / "models"  # of the repository; an instal
 
 def known_models() -> dict[str, Path]:
     """Return the models of the repository, where this is a clone of it, and those inside the package, in the order of their names.
-
-    Of two with the same name it is the one inside the package.
-    """
-    found = {path.parent.name: path.parent for where in (PUBLISHED, EMBEDDED) for path in where.glob("*/config.json")}
+    Of two with the same name it is the one inside the package."""
+    found = {path.parent.name: path.parent for where in (PUBLISHED, EMBEDDED) for path in where.glob(f"*/{CONFIG}")}
     return dict(sorted(found.items()))
 
 

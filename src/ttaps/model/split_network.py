@@ -1,7 +1,5 @@
 """A network split into what stays frozen and what an image may change for itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -14,7 +12,7 @@ from ttaps.model.network import Network
 
 SCOPES = ("stage3", "last_block", "stage3+projector", "norm", "all")
 """``stage3`` is the paper's "last ResNet block" as its authors run it. Parts of a name joined by + are prefixes of weights, so that
-``backbone.layer4`` is a scope of a backbone that has a ``layer4``."""
+``layer4``, or in full ``backbone.layer4``, is a scope of a backbone that has a ``layer4``."""
 
 
 class SplitNetwork:
@@ -56,30 +54,27 @@ def adapted_names(network: Network, scope: str) -> list[str]:
     """Return the names of the weights a scope covers; always weights of f or g, never the prototypes or the classifier."""
     theta = [name for name, _ in network.named_parameters() if name.startswith(("backbone.", "projector."))]
     if scope == "norm":
-        norms = norm_weights(network)
-        return _some([name for name in theta if name in norms], scope)
-    parts = [_some([name for name in theta if name.startswith(prefix)], scope) for prefix in _prefixes(network, scope)]
+        parts = [set(theta).intersection(norm_weights(network))]
+    else:
+        parts = [{name for name in theta if name.startswith(prefix)} for prefix in _prefixes(network, scope)]
+    if not all(parts):
+        raise UsageError(
+            f"adapt_params '{scope}', or a part of it, covers no weight of this network.\n"
+            f"Known are {', '.join(SCOPES)}, where the backbone has them, and names of its parts: {_parts(network)}."
+        )
     return [name for name in theta if any(name in part for part in parts)]
 
 
-def _some(names: list[str], scope: str) -> list[str]:
-    if not names:
-        raise UsageError(
-            f"adapt_params '{scope}', or a part of it, covers no weight of this network.\n"
-            f"Known are {', '.join(SCOPES)}, where the backbone has them, and names of its parts, like backbone.layer4."
-        )
-    return names
-
-
-def _prefixes(network: Network, scope: str) -> tuple[str, ...]:
-    named = {"stage3": "backbone.stage3.", "projector": "projector.", "last_block": _last_block(network)}
-    if scope == "all":
-        return ("backbone.", "projector.")
-    return tuple(named.get(part) or f"{part.removesuffix('.')}." for part in scope.split("+"))
-
-
-def _last_block(network: Network) -> str:
-    """Return the prefix of the last piece of the backbone that has weights."""
+def _prefixes(network: Network, scope: str) -> list[str]:
     inside = [(name, piece) for name, piece in network.pieces() if name.startswith("backbone")]
     last = next((name for name, piece in reversed(inside) if any(True for _ in piece.parameters())), "backbone")
-    return f"{last}."
+    named = {"stage3": "backbone.stage3", "last_block": last}
+    own = {name for name, _ in network.backbone.named_modules()}
+    parts = ("backbone", "projector") if scope == "all" else scope.split("+")
+    full = [named.get(part) or (f"backbone.{part}" if part and part in own else part) for part in parts]
+    return [f"{part.removesuffix('.')}." for part in full]
+
+
+def _parts(network: Network) -> str:
+    children = network.backbone.named_children()
+    return ", ".join([name for name, part in children if any(True for _ in part.parameters())] + ["projector"])

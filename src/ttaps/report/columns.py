@@ -1,86 +1,119 @@
-"""Which experiments are one column of a table, and what it is called. Experiments that differ only in their seeds are one."""
-
-from __future__ import annotations
+"""What a report is about: stored rows, published numbers, and the columns of a table. Those that differ only in seeds are one column."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ttaps.report.figures.style import PLAIN, SeriesStyle, series_style
-from ttaps.report.load import RUN
+from ttaps.evaluation.frame import IDENTITY, ITEM, load_rows, load_traces
+from ttaps.evaluation.store import Store
+from ttaps.report.figures.style import SeriesStyle
 
-PAPER_COLUMNS = {
-    ("ttt", "ttt"): "TTT",
-    ("mt3", "mt3"): "MT3",
-    ("baseline", "memo"): "MEMO",
-    ("baseline", "source"): "Baseline",
-    ("jt", "source"): "JT",
-    ("jt", "ttaps"): "JT TTA",
-    ("jt+ent", "source"): "JT+ENT",
-    ("jt+ent", "ttaps"): "TTAPS",
+RUN = ["fingerprint", "seed"]
+"""Columns that tell the seeds of one table column apart: of training (another model) and of views."""
+PUBLISHED_SETS = {"cifar10-c": "cifar10-c", "cifar100-c": "cifar100-c", "sample": "cifar10-c"}
+"""Which published set, of severity 5, stands beside which of ours; the sample is images of CIFAR-10-C."""
+CITATIONS = {
+    "cifar10-c": "† published: Bartler et al., TTAPS, IJCNN 2022, Table III (TTT, MT3 and MEMO as quoted there). MT3 under brightness is "
+    "86.2, not 68.2 as printed: only 86.2 gives the printed average, and MT3's own table has 86.23.",
+    "cifar100-c": "† published: Bartler et al., TTAPS, IJCNN 2022, Table IV (MT3 as quoted there).",
 }
-"""The paper's name of the column that a model's objective and a method make, in the paper's order."""
-Styles = dict[tuple[str, str], SeriesStyle]
+"""Where published numbers come from, and what is corrected in them."""
 
 
 @dataclass(frozen=True, eq=False)
-class TableColumn:
-    """One column of a table: a model and a method with its settings, over all seeds."""
+class Results:
+    """Everything stored in some folders; the same experiment in several of them is one."""
 
-    spec: str
-    """The method with its settings, as ``--methods`` takes it."""
-    method: str
-    protocol: str
-    """What is kept from image to image; ``episodic`` is nothing."""
-    objective: str
-    """What the models were trained with; empty where that is not known."""
-    num_prototypes: int
-    """K; 0 where it is not known."""
+    folders: tuple[Path, ...]
+    rows: pd.DataFrame
+    """A row per image and experiment, as :func:`ttaps.evaluation.frame.load_rows` returns them."""
+    models: dict[str, dict[str, Any]]
+    """What is known of models, by fingerprint: objective, seed, network; of a model of another program nothing."""
+
+    @cached_property
+    def traces(self) -> pd.DataFrame:
+        """A row per image, experiment and step; read when first needed, for figures over steps."""
+        return load_traces(self.folders)
+
+
+def load_results(folders: Sequence[Path]) -> Results:
+    """Read all experiments of some results folders; at least one image must have been evaluated."""
+    models: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        with Store(folder, write=False) as store:
+            models |= store.models()
+    once = [name for name in (*IDENTITY, *ITEM) if name != "model"]  # a model that was renamed is the same model
+    return Results(tuple(folders), load_rows(folders).drop_duplicates(once, ignore_index=True), models)
+
+
+def load_published(data: str, severity: int | None) -> pd.DataFrame:
+    """Return published accuracies in % (``value``, ``std``) by the paper's column and row; empty where none are published."""
+    numbers = pd.read_csv(Path(__file__).with_name("published.csv"))
+    known = PUBLISHED_SETS.get(data) if severity == 5 else None
+    return numbers[numbers["data"] == known].set_index(["column", "row"])[["value", "std"]]
+
+
+PAPER_COLUMNS = {
+    ("ttt", "ttt"): "TTT", ("mt3", "mt3"): "MT3", ("baseline", "memo"): "MEMO", ("baseline", "source"): "Baseline",
+    ("jt", "source"): "JT", ("jt", "ttaps"): "JT TTA", ("jt+ent", "source"): "JT+ENT", ("jt+ent", "ttaps"): "TTAPS",
+}  # fmt: skip
+"""The paper's name of the column that a model's objective and a method make, in the paper's order."""
+
+
+@dataclass(eq=False)
+class TableColumn:
+    """One column of a table: a model and a method with its settings, over all seeds; ``rows`` are its images."""
+
+    rows: pd.DataFrame
     training: str
     """What its models have in common, besides K: how they were trained and what their network is."""
-    rows: pd.DataFrame
-    """Its images, of all seeds."""
     label: str
     """The spec, with the model and K where a table has several: ``ttaps:tuned (jt-cifar10)``."""
-    style: SeriesStyle = PLAIN
+    style: SeriesStyle = field(init=False)
+
+    def __post_init__(self) -> None:
+        about = self.rows.iloc[0][["spec", "method", "protocol", "objective", "num_prototypes"]]
+        self.spec, self.method, self.protocol, self.objective, self.num_prototypes = about
+        self.adapts = self.method != "source"  # it has a before and an after
+        self.paper_name = PAPER_COLUMNS.get((self.objective, self.method), "")
+        self.count_head = "n, all seeds" if len(self.rows.drop_duplicates(RUN)) > 1 else "n"
+        self.head = f"{self.label}\n{self.paper_name}".rstrip()
 
     def at(self, severity: int | None) -> pd.DataFrame:
         """Return its images at one severity or all."""
         return self.rows if severity is None else self.rows[self.rows["severity"] == severity]
 
-    @property
-    def adapts(self) -> bool:
-        """Whether it has a before and an after."""
-        return self.method != "source"
 
-    @property
-    def paper_name(self) -> str:
-        """The paper's name of such a column; empty where it has none."""
-        return PAPER_COLUMNS.get((self.objective, self.method), "")
-
-
-def make_columns(rows: pd.DataFrame, models: Mapping[str, dict[str, Any]], styles: Styles) -> list[TableColumn]:
-    """Group the rows of one data set into columns with distinct labels, in the paper's order.
-
-    ``models`` is what is known of models, by fingerprint. ``styles`` are those of the report's columns so far; new ones are added, so
-    that a label looks the same in every figure.
-    """
+def make_columns(rows: pd.DataFrame, models: Mapping[str, dict[str, Any]]) -> list[TableColumn]:
+    """Group the rows of one data set into columns with distinct labels, in the paper's order; ``models`` is known by fingerprint."""
     known = _known_models(rows, models)
-    groups = rows.groupby([rows["spec"], rows["fingerprint"].map(known["group"])], sort=False)
-    columns = sorted((_column(group, known) for _, group in groups), key=_place)
-    return [replace(column, style=_style(column, styles)) for column in columns]
+    columns, protocols = [], rows.groupby("spec")["protocol"].nunique()
+    key = [rows["spec"], rows["protocol"], rows["fingerprint"].map(known["group"])]
+    for (spec, protocol, _), group in rows.groupby(key, sort=False):
+        # Without adaptation a seed of views changes nothing: keep the one with the most images.
+        longest = group.groupby(RUN).size().groupby("fingerprint").idxmax()
+        own = group[pd.MultiIndex.from_frame(group[RUN]).isin(longest) | (group["method"] != "source")]
+        name, training = known.loc[own["fingerprint"].iat[0], ["name", "training"]]
+        own = own.sort_values(["training_seed", *RUN, "corruption", "severity", "image"])
+        which = ", ".join(filter(None, (name, protocol if protocols[spec] > 1 else "")))  # continual over other streams
+        columns.append(TableColumn(own, training, f"{spec} ({which})" if which else spec))
+    order = [*PAPER_COLUMNS.values(), ""]
+    columns.sort(key=lambda it: (order.index(it.paper_name), it.objective, it.spec, it.num_prototypes, it.label))
+    return columns
 
 
 def _known_models(rows: pd.DataFrame, models: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
-    """Return each model's training, its group and the group's name, by fingerprint; the models of a group are seeds of one training.
-
-    Two models with the same seed are two trainings, each a group of its own.
-    """
+    """Return each model's training, its group (seeds of one training; two models with the same seed are two) and the group's name."""
     known = rows.drop_duplicates("fingerprint").set_index("fingerprint", drop=False)
-    known["training"] = [_training(name, models.get(name, {})) for name in known.index]
+    known["training"] = known.index  # one of which nothing is known is like no other
+    for name in known.index.intersection([name for name in models if models[name]]):
+        network = {key: value for key, value in models[name].get("model", {}).items() if key != "num_prototypes"}
+        known.loc[name, "training"] = json.dumps({**models[name], "seed": None, "model": network}, sort_keys=True)
     known["group"] = known["training"] + known["num_prototypes"].astype(str)
     by_group = known.groupby("group")
     twice = by_group["training_seed"].transform("nunique") < by_group["model"].transform("size")
@@ -89,52 +122,8 @@ def _known_models(rows: pd.DataFrame, models: Mapping[str, dict[str, Any]]) -> p
     first = groups.first()
     unnamed = (groups["model"].nunique() > 1) & (first["objective"] != "")
     names = first["model"].where(~unnamed, first["objective"])
-    for extra in (
-        first["objective"],
-        "K=" + first["num_prototypes"].astype(str),
-        groups["fingerprint"].first(),
-    ):
-        names = _told_apart(names, extra)
+    for extra in (first["objective"], "K=" + first["num_prototypes"].astype(str), first["fingerprint"]):
+        differs = extra.groupby(names).transform("nunique") > 1  # between names that are the same
+        names = names.where(~differs | (extra == ""), names + ", " + extra)
     known["name"] = known["group"].map(names) if len(names) > 1 else ""
     return known
-
-
-def _training(fingerprint: str, facts: Mapping[str, Any]) -> str:
-    """Return what is known of a model besides its seed and K; one of which nothing is known is like no other."""
-    if not facts:
-        return fingerprint
-    network = {name: value for name, value in facts.get("model", {}).items() if name != "num_prototypes"}
-    return json.dumps({**facts, "seed": None, "model": network}, sort_keys=True)
-
-
-def _told_apart(names: pd.Series[str], extra: pd.Series[str]) -> pd.Series[str]:
-    """Add something to names that are the same, where it differs between them."""
-    differs = extra.groupby(names).transform("nunique") > 1
-    return names.where(~differs | (extra == ""), names + ", " + extra)
-
-
-def _column(rows: pd.DataFrame, known: pd.DataFrame) -> TableColumn:
-    first = rows.iloc[0]
-    model = known.loc[first["fingerprint"]]
-    if first["method"] == "source":
-        # Without adaptation a seed of views changes nothing: keep the one with the most images.
-        longest = rows.groupby(RUN).size().groupby("fingerprint").idxmax()
-        rows = rows[pd.MultiIndex.from_frame(rows[RUN]).isin(longest)]
-    rows = rows.sort_values(["training_seed", *RUN, "corruption", "severity", "image"])
-    label = f"{first['spec']} ({model['name']})" if model["name"] else first["spec"]
-    about: dict[str, Any] = {
-        name: first[name] for name in ("spec", "method", "protocol", "objective", "num_prototypes")
-    }
-    return TableColumn(**about, training=model["training"], rows=rows, label=label)
-
-
-def _style(column: TableColumn, styles: Styles) -> SeriesStyle:
-    method = (column.paper_name or column.method).lower()
-    variant = sum(known == method for known, _ in styles)
-    return styles.setdefault((method, column.label), series_style(method, variant))
-
-
-def _place(column: TableColumn) -> tuple[Any, ...]:
-    """Order columns as the paper does, and others after them."""
-    order = [*PAPER_COLUMNS.values(), ""]
-    return order.index(column.paper_name), column.objective, column.spec, column.num_prototypes, column.label

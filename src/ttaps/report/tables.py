@@ -1,6 +1,4 @@
-"""The paper's Tables III and IV from rows: corruptions (or severities) as rows, methods as columns, and how certain each number is."""
-
-from __future__ import annotations
+"""The paper's Tables III and IV from rows: corruptions (or severities) by methods, with intervals, tests and the protocol in words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +8,17 @@ from typing import Literal
 
 import pandas as pd
 
-from ttaps.evaluate.statistics import AVERAGE, CONDITION, ORDER, STATISTICS, accuracy_table, compare_table
-from ttaps.report.columns import Styles, TableColumn, make_columns
-from ttaps.report.load import RUN, Results, load_published
+from ttaps.evaluation.statistics import AVERAGE, CONDITION, ORDER, STATISTICS, accuracy_table, compare_table
+from ttaps.report.columns import CITATIONS, PUBLISHED_SETS, RUN, Results, TableColumn, load_published, make_columns
+from ttaps.report.figures.style import SeriesStyle, series_style
 
 Metric = Literal["accuracy", "error"]
 SEVERITY = "severity "
+READING = (
+    "± is the standard deviation over seeds, of training or of views; a column without it has one seed. "
+    "Intervals are 95 %: over images, Wilson's for an accuracy, paired for a difference. p is the exact McNemar test; for an average "
+    "or several seeds, where an image counts once, the exact sign test over images. No p is corrected for the number of comparisons."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,17 +35,17 @@ class Table:
     columns: tuple[TableColumn, ...]
     numbers: pd.DataFrame
     """By (column, row): ``value`` in % with its ``std`` over seeds, ``best``, the fewest and most images of a seed (``n_min``,
-    ``n_max``), and the statistics of :mod:`ttaps.evaluate.statistics`. What was not evaluated is missing."""
+    ``n_max``), and the statistics of :mod:`ttaps.evaluation.statistics`. What was not evaluated is missing."""
     published: pd.DataFrame
     """By (column, row): ``value``, ``std`` and ``best``; columns have the paper's names."""
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
         """By (first, second, row): the statistics of two columns on the images that both have; of many columns they take seconds."""
-        by = "severity" if self.severity is None else "corruption"
+        by = ["severity" if self.severity is None else "corruption"]
         names, found = ["first", "second", "row"], {}
         for first, second in combinations(self.columns, 2):
-            lines = _named_rows(compare_table(first.at(self.severity), second.at(self.severity), [by]))
+            lines = _named_rows(compare_table(first.at(self.severity), second.at(self.severity), by))
             if len(lines):
                 found[first.label, second.label] = lines[lines.index.isin(self.rows)]
         if not found:
@@ -58,24 +61,28 @@ class Table:
         """Return a column's numbers by row."""
         return self.numbers.loc[[column.label]].droplevel("column")
 
-    def partial(self, column: TableColumn) -> bool:
-        """Say whether a column lacks rows, so that its average is over those that are there."""
-        return len(self.of(column)) < len(self.rows)
+    @property
+    def partial(self) -> list[str]:
+        """The columns that lack rows, so that their average is over those that are there."""
+        return [column.label for column in self.columns if len(self.of(column)) < len(self.rows)]
 
     @property
     def images(self) -> str:
         """Name the images of the table."""
-        if self.severity is None:
-            return f"{self.data}, all severities"
-        return f"{self.data}, severity {self.severity}" if self.severity else self.data
+        which = "all severities" if self.severity is None else f"severity {self.severity}"
+        return self.data if self.severity == 0 else f"{self.data}, {which}"
 
 
 def make_tables(results: Results, metric: Metric = "accuracy", published: bool = True) -> list[Table]:
     """Return a table for each data set and severity; where there are several severities, one by severity comes first."""
     found: list[Table] = []
-    styles: Styles = {}
+    styles: dict[tuple[str, str], SeriesStyle] = {}  # by method and label, which looks the same in every figure
     for _, rows in results.rows.groupby(["data", "digest"], sort=False):
-        columns = make_columns(rows, results.models, styles)
+        columns = make_columns(rows, results.models)
+        for column in columns:
+            method = (column.paper_name or column.method).lower()
+            variant = sum(other == method for other, _ in styles)
+            column.style = styles.setdefault((method, column.label), series_style(method, variant))
         severities = sorted(map(int, rows["severity"].unique()))
         wanted = [None, *severities] if len(severities) > 1 else severities
         found += [_table(columns, severity, metric, published) for severity in wanted]
@@ -99,27 +106,20 @@ def in_metric(numbers: pd.DataFrame, metric: Metric) -> pd.DataFrame:
 
 
 def _table(columns: Sequence[TableColumn], severity: int | None, metric: Metric, published: bool) -> Table:
-    parts = {column.label: column.at(severity) for column in columns}
-    parts = {label: part for label, part in parts.items() if len(part)}
     by = "severity" if severity is None else "corruption"
-    numbers = pd.concat({label: _numbers(part, by) for label, part in parts.items()}, names=["column", "row"])
+    parts = {column.label: column.at(severity) for column in columns}
+    numbers = pd.concat({label: _numbers(own, by) for label, own in parts.items() if len(own)}, names=["column", "row"])
     rows = tuple(sorted(numbers.index.unique("row"), key=lambda row: (row == AVERAGE, ORDER.get(row, -1), row)))
     if len(rows) == 2:  # the average of one row is that row
-        rows = rows[:1]
-        numbers = numbers.drop(index=AVERAGE, level="row")
-    numbers = in_metric(numbers, metric)
+        rows, numbers = rows[:1], numbers.drop(index=AVERAGE, level="row")
     data, digest = columns[0].rows[["data", "digest"]].iloc[0]
     printed = _published(load_published(data, severity if published else None), rows, metric)
-    return Table(
-        *(data, digest, severity, metric, rows),
-        columns=tuple(column for column in columns if column.label in parts),
-        numbers=numbers.assign(best=_best(numbers, rows, metric)),
-        published=printed.assign(best=_best(printed, rows, metric)),
-    )
+    shown = tuple(column for column in columns if len(parts[column.label]))
+    numbers, printed = (_mark_best(found, rows, metric) for found in (in_metric(numbers, metric), printed))
+    return Table(data, digest, severity, metric, rows, shown, numbers, printed)
 
 
 def _named_rows(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Name rows by corruption, or ``severity 3``."""
     return numbers.set_axis([name if isinstance(name, str) else f"{SEVERITY}{name}" for name in numbers.index])
 
 
@@ -130,8 +130,7 @@ def _numbers(rows: pd.DataFrame, by: str) -> pd.DataFrame:
     std = 100 * shares.groupby(["row", *RUN]).mean().groupby("row").std()
     images = each.groupby(["row", *RUN]).size().groupby("row")
     numbers = accuracy_table(rows, [by])
-    numbers = numbers.assign(value=numbers["after"], std=std, n_min=images.min(), n_max=images.max())
-    return _named_rows(numbers)
+    return _named_rows(numbers.assign(value=numbers["after"], std=std, n_min=images.min(), n_max=images.max()))
 
 
 def _published(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd.DataFrame:
@@ -145,11 +144,8 @@ def _published(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd
     return numbers if metric == "accuracy" else numbers.assign(value=100 - numbers["value"])
 
 
-def _best(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd.Series[bool]:
-    """Mark the best number of every row, and those that print the same, among columns that have the same number of images.
-
-    A column that stands alone is not the best of anything, and the average of only some rows is not the best average.
-    """
+def _mark_best(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd.DataFrame:
+    """Mark the best number of a row and what prints the same, of several with the same number of images; no average of only some rows."""
     partial = numbers.groupby("column")["value"].transform("size") < len(rows)
     counting = numbers[~(partial & (numbers.index.get_level_values("row") == AVERAGE))]
     if "n_max" in counting:
@@ -158,4 +154,56 @@ def _best(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd.Seri
     printed = counting["value"].map("{:.1f}".format).astype(float)
     by_row = printed.groupby("row")
     best = printed == by_row.transform("max" if metric == "accuracy" else "min")
-    return (best & (by_row.transform("size") > 1)).reindex(numbers.index, fill_value=False)
+    best &= by_row.transform("size") > 1
+    return numbers.assign(best=best.reindex(numbers.index, fill_value=False))
+
+
+def protocol(table: Table) -> list[str]:
+    """Return what every column was measured with (below a table by severity follow those that say it), and how to read the numbers."""
+    whole = table.severity is None
+    count = len({name for column in table.columns for name in column.at(table.severity)["corruption"].unique()})
+    corruptions = f"{count} corruption{'s' * (count != 1)}"
+    where = f" at severity {table.severity}, {corruptions}" if table.severity else ""
+    over = f"averaged over {corruptions} at each severity, " if whole else ""
+    later = " What each column was measured with is below the tables of each severity." if whole else ""
+    on = f"{table.metric.capitalize()} in % on {table.data}{where} (labels {table.digest})"
+    lines = [f"{on}, {over}after the last step.{later}"]
+    lines += [f"{column.label}: {column_protocol(column, table)}" for column in table.columns if not whole]
+    if table.numbers.drop(index=AVERAGE, level="row", errors="ignore")[["n_min", "n_max"]].stack().nunique() > 1:
+        both = "differences between columns use only the images that both have"
+        lines.append(f"Not finished: numbers of images differ; {both}.")
+    if table.partial:
+        missing = f"some {'severities' if whole else 'corruptions'} are missing"
+        lines.append(f"* {', '.join(table.partial)}: {missing}, and the average is over those that are there.")
+    if not whole:
+        lines.append(READING)
+    if len(table.published):
+        name = PUBLISHED_SETS[table.data]
+        other = "" if name == table.data else f" Those are all 10,000 images of {name}, not this sample."
+        lines.append(f"{CITATIONS[name]}{other}")
+    return lines
+
+
+def column_protocol(column: TableColumn, table: Table) -> str:
+    """Say which model, method, settings, seeds and images a column is of."""
+    rows = column.at(table.severity)
+    models = rows.drop_duplicates("fingerprint")
+    names = [f"{model.model} ({model.fingerprint})" for model in models.itertuples()]
+    seeds = sorted(set(models["training_seed"]) - {-1})
+    training = [
+        f"objective {column.objective}" if column.objective else "",
+        f"K={column.num_prototypes}" if column.num_prototypes else "",
+        f"seeds of training {', '.join(map(str, seeds))}" if seeds else "",
+    ]
+    parts = [f"model{'s' * (len(names) > 1)} {', '.join([*names, *filter(None, training)])}", f"method {column.spec}"]
+    if column.adapts:
+        kept = f"not everything is reset after an image ({column.protocol}): the order of images counts"
+        parts.append("weights and optimizer are reset after every image" if column.protocol == "episodic" else kept)
+        parts.append(f"{rows.groupby(RUN)['seconds'].mean().mean():.2g} s per image")
+        parts.append(f"seeds of views {', '.join(map(str, sorted(set(rows['seed']))))}")
+    else:
+        parts.append("no adaptation")
+    counts = table.of(column).drop(index=AVERAGE, errors="ignore")
+    low, high = counts["n_min"].min(), counts["n_max"].max()
+    each = " at each severity" if table.severity is None else " under each corruption" if len(table.rows) > 1 else ""
+    return "; ".join([*parts, f"n = {low if low == high else f'{low} to {high}'}{each}"])

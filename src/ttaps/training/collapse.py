@@ -1,7 +1,5 @@
 """Notice a run that cannot succeed any more: SwAV stuck at ln K, dead prototypes, a loss that explodes or is not a number."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 
@@ -29,27 +27,21 @@ class CollapseCheck:
 
     def update(self, step: int, parts: dict[str, Tensor], warm: bool) -> None:
         """Take in one step's parts; SwAV is judged only when ``warm``: learning rate and joint loss have come up."""
-        self._diverged(step, parts["loss"].item(), joint="swav" in parts)
-        if "swav" in parts and warm:
-            self.joint_steps += 1
-            self._stuck(step, parts["swav"].item())
-            self._dead(step, parts["used"])
-
-    def _diverged(self, step: int, loss: float, joint: bool) -> None:
+        loss, joint = parts["loss"].item(), "swav" in parts
         remedy = "Try a lower learning rate (--optimizer.lr) or a longer warm-up (--schedule.warmup-epochs)."
         if not math.isfinite(loss):
             raise TrainingCollapsed(f"The loss is {loss} at step {step}: training has diverged.\n{remedy}")
         self.losses.append(loss)
         chance = math.log(self.classes) + (2 * math.log(self.prototypes) if joint else 0)
         if len(self.losses) == 10 and min(self.losses) > 10 * chance:
-            raise TrainingCollapsed(
-                f"The loss exploded to {loss:.3g} at step {step}; guessing at random would cost {chance:.3g}.\n{remedy}"
-            )
+            exploded = f"The loss exploded to {loss:.3g} at step {step}; guessing at random would cost {chance:.3g}."
+            raise TrainingCollapsed(f"{exploded}\n{remedy}")
+        if joint and warm:
+            self._check_swav(step, parts["swav"].item(), parts["used"])
 
-    def _stuck(self, step: int, swav: float) -> None:
-        """With all z alike, codes are uniform and the loss of each direction is exactly ln K."""
+    def _check_swav(self, step: int, swav: float, used: Tensor) -> None:
         self.swav.append(swav)
-        chance = math.log(self.prototypes)
+        chance = math.log(self.prototypes)  # exactly that where all z are alike, and so the codes uniform
         near = sum(abs(value - chance) < NEAR for value in self.swav)
         if near > 0.9 * self.window:
             raise TrainingCollapsed(
@@ -57,16 +49,11 @@ class CollapseCheck:
                 f"look the same to the prototypes.\nTry --schedule.joint-start-epoch 1 (cross-entropy first), "
                 f"--model.zero-init-residual, --model.classifier-scale 10, --loss.epsilon 0.03 or --optimizer.name muon."
             )
-
-    def _dead(self, step: int, used: Tensor) -> None:
-        """Hardly any prototype was nearest to any image for a long time."""
-        for prototype in used.unique().tolist():
-            self.last_used[prototype] = self.joint_steps
+        self.joint_steps += 1
+        self.last_used |= dict.fromkeys(used.tolist(), self.joint_steps)
         patience = self.window + 10 * math.ceil(self.prototypes / len(used))
-        if self.joint_steps < patience:
-            return
         alive = sum(self.joint_steps - last < patience for last in self.last_used.values())
-        if alive < 0.1 * self.prototypes:
+        if self.joint_steps >= patience and alive < 0.1 * self.prototypes:
             raise TrainingCollapsed(
                 f"Dead prototypes: only {alive} of {self.prototypes} were nearest to any image in the last {patience} steps "
                 f"(now step {step}).\nTry --loss.sinkhorn-iterations 3 or more, fewer prototypes (--model.num-prototypes), "

@@ -1,17 +1,20 @@
-"""All settings of a training run. The defaults are the paper's for JT+ENT; presets hold what differs from them."""
-
-from __future__ import annotations
+"""All settings of a training run. The defaults are the paper's for JT+ENT; presets, TOML files, hold what differs from them."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from ttaps.config import check_probability, check_range
+from ttaps.config import check_probability, check_range, did_you_mean, from_dict, read_toml
 from ttaps.errors import UsageError
 from ttaps.model.config import ModelConfig
 
 View = Literal["crop", "color", "views"]
+FOLDER = Path(__file__).parents[1] / "presets"  # TOML files of what differs from the defaults, or from another (`base`)
+GRIDS = "reproduce"  # folder of the grids of `ttaps reproduce`; all others are presets of `ttaps train`
+NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "sample": 10}
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,9 @@ class TrainConfig:
     """Images per step, over all processes."""
     init_from: str = ""
     """Warm start from the weights of a model, by name or folder; parts that do not fit start at random, as does everything if empty."""
+    backbone: str = ""
+    """A backbone of your own, like my_nets.py:make_net, a function that makes a module from images to features (N, F) or feature maps
+    (N, F, H, W), which are averaged; the ResNet of ``model`` if empty."""
     init_prototypes_from_data: bool = False
     """Start the prototypes at the projections of training images when the joint loss begins, instead of at random."""
     wise_ft: float = 0.0
@@ -197,44 +203,83 @@ class TrainConfig:
     """Settings of ``mt3``."""
 
     def __post_init__(self) -> None:
-        _check_numbers(self)
+        for names, must_be, least, below in (
+            (POSITIVE, "positive", math.ulp(0.0), math.inf),
+            (NOT_NEGATIVE, "at least 0", 0.0, math.inf),
+            (BELOW_ONE, "at least 0 and less than 1", 0.0, 1.0),
+        ):
+            for name in names.split():
+                if not least <= (value := attrgetter(name)(self)) < below:
+                    raise UsageError(f"{name} must be {must_be}, not {value}.")
         if self.wise_ft and not self.init_from:
             raise UsageError("wise_ft is a share of the weights that a run starts from: set --init-from MODEL too.")
-        head = HEADS.get(self.objective)
+        head = {"ttt": "rotation", "mt3": "predictor"}.get(self.objective)
         if head and head not in self.model.heads:
             raise UsageError(f"Objective {self.objective} trains a {head} head: set --model.heads {head}.")
         if self.objective == "ttt" and self.augmentation.ce_view == "views":
             raise UsageError("Objective ttt has no SwAV views: set --augmentation.ce-view crop or color.")
         if self.objective == "mt3" and self.model.norm != "group":
             raise UsageError("Objective mt3 adapts weights that have no running statistics: set --model.norm group.")
-        if self.objective == "mt3" and (self.mt3.task_images < 1 or self.batch_size % self.mt3.task_images):
-            raise UsageError(
-                f"batch_size ({self.batch_size}) must be a multiple of mt3.task_images ({self.mt3.task_images})."
-            )
+        size, task = self.batch_size, self.mt3.task_images
+        if self.objective == "mt3" and (task < 1 or size % task):
+            raise UsageError(f"batch_size ({size}) must be a multiple of mt3.task_images ({task}).")
 
 
-HEADS = {"ttt": "rotation", "mt3": "predictor"}
-"""The extra head that an objective trains."""
-POSITIVE = (
-    *("epochs", "batch_size", "validate_every", "optimizer.lr", "optimizer.muon_lr"),
-    *("loss.epsilon", "loss.tau", "mt3.inner_clip"),
-)
+POSITIVE = "epochs batch_size validate_every optimizer.lr optimizer.muon_lr loss.epsilon loss.tau mt3.inner_clip"
 NOT_NEGATIVE = (
-    *("checkpoint_minutes", "optimizer.weight_decay", "optimizer.clip_grad_per_param", "schedule.warmup_epochs"),
-    *("schedule.lr_hold_epochs", "schedule.lr_decay_epochs", "schedule.joint_start_epoch"),
-    *("schedule.joint_ramp_epochs", "schedule.freeze_prototypes_epochs", "loss.gamma_ce", "loss.gamma_ent"),
-    *("loss.sinkhorn_iterations", "mt3.inner_lr", "mt3.gamma_byol"),
+    "checkpoint_minutes optimizer.weight_decay optimizer.clip_grad_per_param schedule.warmup_epochs "
+    "schedule.lr_hold_epochs schedule.lr_decay_epochs schedule.joint_start_epoch schedule.joint_ramp_epochs "
+    "schedule.freeze_prototypes_epochs loss.gamma_ce loss.gamma_ent loss.sinkhorn_iterations mt3.inner_lr mt3.gamma_byol"
 )
-BELOW_ONE = ("wise_ft", "ema_decay", "optimizer.momentum", "optimizer.kernel_smoothing", "loss.label_smoothing")
+BELOW_ONE = "wise_ft ema_decay optimizer.momentum optimizer.kernel_smoothing loss.label_smoothing"
 
 
-def _check_numbers(config: TrainConfig) -> None:
-    for name in POSITIVE:
-        if not 0 < (value := attrgetter(name)(config)) < math.inf:
-            raise UsageError(f"{name} must be positive, not {value}.")
-    for name in NOT_NEGATIVE:
-        if not 0 <= (value := attrgetter(name)(config)) < math.inf:
-            raise UsageError(f"{name} must be at least 0, not {value}.")
-    for name in BELOW_ONE:
-        if not 0 <= (value := attrgetter(name)(config)) < 1:
-            raise UsageError(f"{name} must be at least 0 and less than 1, not {value}.")
+def preset_names(grids: bool = False) -> dict[str, Path]:
+    """Return the files of the training presets, or of the grids of ``ttaps reproduce``, by name."""
+    files = {path.relative_to(FOLDER).with_suffix("").as_posix(): path for path in sorted(FOLDER.rglob("*.toml"))}
+    found = {name: path for name, path in files.items() if name.startswith(f"{GRIDS}/") == grids}
+    return {name.removeprefix(f"{GRIDS}/"): path for name, path in found.items()}
+
+
+def find_preset(name: str, grids: bool = False) -> Path:
+    """Return the file of a preset: a path, or a name such as ``smoke`` or ``paper/jt+ent``."""
+    path, known = Path(name), preset_names(grids)
+    if not path.is_file() and name not in known:
+        raise UsageError(f"There is no {'grid' if grids else 'preset'} '{name}'{did_you_mean(name, known)}.")
+    return path if path.is_file() else known[name]
+
+
+def read_preset(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a preset with what it inherits: ``base`` is a preset's name, or a file beside this one."""
+    if path.resolve() in seen:
+        raise UsageError(f"{path}: base = ... leads back to itself.")
+    values = read_toml(path)
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise UsageError(f"{path}: base must be the name of a preset or a file, not {base!r}.")
+    file = path.parent / base
+    return merge(read_preset(file if file.is_file() else find_preset(base), (*seen, path.resolve())), values)
+
+
+def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with some replaced."""
+    merged = dict(values)
+    for name, change in changes.items():
+        nested = isinstance(change, Mapping) and isinstance(values.get(name), Mapping)
+        merged[name] = merge(values[name], change) if nested else change
+    return merged
+
+
+def train_config(values: Mapping[str, Any], where: str) -> TrainConfig:
+    """Return the settings of a preset; a network for a known data set has as many classes, unless the preset says otherwise."""
+    config = from_dict(TrainConfig, values, where)
+    num_classes = NUM_CLASSES.get(config.data, config.model.num_classes)
+    return from_dict(TrainConfig, merge({"model": {"num_classes": num_classes}}, values), where)
+
+
+def load_preset(name: str) -> TrainConfig:
+    """Return the training settings of a preset, by name or file."""
+    path = find_preset(name)
+    return train_config(read_preset(path), where=str(path))

@@ -1,12 +1,10 @@
 """The images of a run: which are trained on, and which views of them each step has, as a function of (seed, step) only."""
 
-from __future__ import annotations
-
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,6 +17,8 @@ from ttaps.model import ModelConfig
 from ttaps.rng import generator
 from ttaps.views import CropViews, PrimeViews, ShiftViews, SwavViews
 
+Kind = SwavViews | CropViews | ShiftViews | PrimeViews
+
 
 @dataclass(frozen=True)
 class Split:
@@ -28,7 +28,7 @@ class Split:
     validation: ImageSet
 
     @classmethod
-    def of(cls, images: ImageSet) -> Split:
+    def of(cls, images: ImageSet) -> Self:
         """Split a training set."""
         parts = split_train(len(images))
         return cls(*(replace(images, images=images.images[part], labels=images.labels[part]) for part in parts))
@@ -40,18 +40,16 @@ class Split:
         return "-".join(f"{zlib.crc32(np.ascontiguousarray(part).data):08x}" for part in parts)
 
 
-def training_images(data: str, root: Path, model: ModelConfig, any_classes: bool = False) -> Split:
+def training_images(data: str | ImageSet, root: Path, model: ModelConfig, any_classes: bool = False) -> Split:
     """Load the training images of a data set; refuse those that this network (with ``any_classes``: of any number) cannot learn."""
-    images = load_set(data, root, split="train", size=model.image_size)
-    count = len(images.classes)
-    if count != model.num_classes and not any_classes:
-        raise UsageError(
-            f"{data} has {count} classes, the network {model.num_classes}: set --model.num-classes {count}."
-        )
+    images = load_set(data, root, split="train", size=model.image_size) if isinstance(data, str) else data
+    data = images.name
+    count, wanted = len(images.classes), model.num_classes
+    if count != wanted and not any_classes:
+        raise UsageError(f"{data} has {count} classes, the network {wanted}: set --model.num-classes {count}.")
     if count < 2:
         raise UsageError(f"{data} has only one class, '{images.classes[0]}': a classifier needs at least two.")
-    empty = sorted(set(range(count)) - set(images.labels.tolist()))
-    if empty:
+    if empty := sorted(set(range(count)) - set(images.labels.tolist())):
         names = ", ".join(images.classes[label] for label in empty[:3]) + (", ..." if len(empty) > 3 else "")
         raise UsageError(
             f"{data} has no image of {len(empty)} of its {count} classes ({names}).\n"
@@ -74,31 +72,20 @@ class Batch:
     labels: Tensor
     seed: int
     step: int
-    size: int
-    """Resolution of the views in pixels."""
-    rows: slice = field(default_factory=lambda: slice(None))
-    """This process's rows of the whole batch; views are drawn for the whole batch, so the number of processes does not change them."""
-    total: int | None = None
-    """Size of the whole batch, over all processes."""
-    logsumexp: Reduce | None = None
-    """Sums over the whole batch, for Sinkhorn; None where one process has all of it."""
+    size: int  # resolution of the views in pixels
+    # This process's rows of the whole batch; views are drawn for the whole batch, so the number of processes does not change them.
+    rows: slice
+    total: int  # size of the whole batch, over all processes
+    logsumexp: Reduce | None = None  # sums over the whole batch, for Sinkhorn; None where one process has all of it
 
-    @property
-    def share(self) -> float:
-        """This process's part of the whole batch: the weight of its mean over rows."""
-        return len(self.images) / (self.total or len(self.images))
-
-    def views(
-        self, kind: SwavViews | CropViews | ShiftViews | PrimeViews, name: str, chosen: Tensor | None = None
-    ) -> Tensor:
+    def views(self, kind: Kind, name: str, chosen: Tensor | None = None) -> Tensor:
         """Return one view of every image, or of the ``chosen`` ones, drawn for this step and ``name``."""
         draw = generator(self.seed, "views", name, self.step)
-        parameters: Any = kind.sample(self.total or len(self.images), self.images.shape[-1], draw)
-        parameters = parameters[self.rows]
+        parameters: Any = kind.sample(self.total, self.images.shape[-1], draw)[self.rows]
         images = self.images
         if chosen is not None:
             parameters, images = parameters[chosen], images[chosen.to(images.device)]
-        with torch.autocast(self.images.device.type, enabled=False):  # images stay exact under mixed precision
+        with torch.autocast(images.device.type, enabled=False):  # images stay exact under mixed precision
             return kind.apply(images, parameters, self.size)
 
 
@@ -109,10 +96,5 @@ def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
 
 def batch_indices(images: int, batch: int, seed: int, step: int) -> Tensor:
     """Return the images of step ``step``; an epoch has every image at most once and drops the incomplete last batch."""
-    epoch, place = divmod(step, epoch_steps(images, batch))
+    epoch, place = divmod(step, max(1, images // batch))
     return epoch_order(images, seed, epoch)[place * batch : (place + 1) * batch]
-
-
-def epoch_steps(images: int, batch: int) -> int:
-    """Return the number of whole batches in an epoch."""
-    return max(1, images // batch)

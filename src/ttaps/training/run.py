@@ -1,14 +1,12 @@
 """A training run in its folder: lock, resume, metrics, checkpoints, model card, progress."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
 import torch
 from rich.progress import TaskID
@@ -16,53 +14,57 @@ from torch import Tensor
 
 from ttaps.config import to_toml
 from ttaps.distributed import Ranks
-from ttaps.errors import CheckpointError, UsageError
-from ttaps.model.checkpoint import save_model
+from ttaps.errors import CheckpointError
+from ttaps.model.checkpoint import note_backbone, save_model
+from ttaps.model.own import Factory
 from ttaps.progress import Bar, bar, log_info
 from ttaps.training import run_dir
-from ttaps.training.card import model_card
 from ttaps.training.collapse import CollapseCheck, TrainingCollapsed
 from ttaps.training.config import TrainConfig
 from ttaps.training.data import Split
-from ttaps.training.init_from import describe_init
-from ttaps.training.numerics import candidates, fastest
-from ttaps.training.trainer import ALONE, Trainer
+from ttaps.training.trainer import ALONE, Trainer, accuracy, candidates, fastest
 
 LOG_EVERY = 25  # steps between rows of metrics.jsonl; the last step has one too
 VAL_SUBSET = 2_000  # validation images used during training; all of them at the end
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Run:
-    """A training run in a folder. ``Run(...).train()`` starts it, or resumes it where it was killed.
-
-    With several ``ranks``, only the first touches the folder.
-    """
+    """A training run in a folder, which only the first of ``ranks`` touches; ``train`` starts it, or resumes it where it was killed."""
 
     def __init__(
-        self, config: TrainConfig, folder: Path, split: Split, device: str = "cpu", ranks: Ranks = ALONE
+        self,
+        config: TrainConfig,
+        folder: Path,
+        split: Split,
+        device: str = "cpu",
+        ranks: Ranks = ALONE,
+        backbone: Factory | None = None,
     ) -> None:
         self.config, self.folder, self.ranks = config, folder, ranks
-        self.trainer = Trainer(config, split, device, ranks)
+        self.trainer = Trainer(config, split, device, ranks, backbone)
         self.schedule = self.trainer.schedule
         self.check = CollapseCheck(config.model.num_prototypes, config.model.num_classes)
         self.seconds, self.warned = 0.0, False
 
     def train(self) -> None:
         """Take the steps that are left, then validate and write the finished model."""
-        if not self.ranks.first:
-            self._train()
-            return
-        with run_dir.locked_run_dir(self.folder, self.config):
-            self._train()
+        with run_dir.locked_run_dir(self.folder, self.config) if self.ranks.first else nullcontext():
+            first, trainer = self._restore() if self.ranks.first else 0, self.trainer
+            self.ranks.assert_equal("their settings or images", to_toml(self.config), trainer.split.digest)
+            self.ranks.broadcast(tensor for group in trainer.tensors().values() for tensor in group.values())
+            choices = candidates(self.config)
+            trainer.numerics = choices[self.ranks.broadcast_int(choices.index(trainer.numerics))]
+            trainer.numerics.place(trainer.network)
+            first = self.ranks.broadcast_int(first)
+            if first < self.schedule.steps:
+                self._take_steps(first)
+            else:
+                log_info(f"{self.folder} is already trained: {first} steps.")
 
-    def _train(self) -> None:
-        first = self._begin()
-        if first >= self.schedule.steps:
-            log_info(f"{self.folder} is already trained: {first} steps.")
-            return
+    def _take_steps(self, first: int) -> None:
         saved = time.perf_counter()
-        with bar() as progress, graceful_interrupt(self.ranks.size == 1) as stop:
+        alone = self.ranks.size == 1  # several processes would not stop after the same step
+        with bar() as progress, graceful_interrupt(alone) as stop:
             task = progress.add_task(self.config.objective, total=self.schedule.steps, completed=first, note="")
             for step in range(first, self.schedule.steps):
                 began = time.perf_counter()
@@ -83,24 +85,6 @@ class Run:
             self._finish()
         if stop():  # in the last step
             raise KeyboardInterrupt
-
-    def _begin(self) -> int:
-        """Restore or start the run, alike in all processes, and return its first step."""
-        first, trainer = 0, self.trainer
-        if self.ranks.first:
-            first = self._restore()
-            if first == 0:
-                trainer.numerics = fastest(self.config, trainer.network, trainer.device)
-            if first < self.schedule.steps:
-                self._check_start(first)
-        if self.ranks.size > 1:
-            self.ranks.assert_equal("their settings or images", to_toml(self.config), trainer.split.digest)
-            self.ranks.broadcast(tensor for group in trainer.tensors().values() for tensor in group.values())
-            choices = candidates(self.config)
-            trainer.numerics = choices[self.ranks.broadcast_int(choices.index(trainer.numerics))]
-            first = self.ranks.broadcast_int(first)
-        trainer.numerics.place(trainer.network)
-        return first
 
     def _check_start(self, first: int) -> None:
         """Refuse weights that are not numbers, and say what in the settings may surprise."""
@@ -129,27 +113,24 @@ class Run:
         state, trainer = run_dir.load_state(self.folder), self.trainer
         if state is None:
             run_dir.rewind_metrics(self.folder, 0)
+            trainer.numerics = fastest(self.config, trainer.network, trainer.device)
+            self._check_start(0)
             return 0
-        run_dir.check_images(self.folder, state, trainer.split.digest)
-        if trainer.start and state.start and state.start != trainer.start.fingerprint:
-            raise UsageError(
-                f"{self.folder} started from other weights than '{self.config.init_from}' has now.\n"
-                "Restore those, or train in another folder."
-            )
+        state.check_origin(self.folder, trainer.split.digest, trainer.fingerprint)
         try:
             for group, tensors in trainer.tensors().items():
                 for name, tensor in tensors.items():
                     tensor.copy_(state.groups[group][name])
         except (KeyError, RuntimeError) as error:
-            raise CheckpointError(
-                f"{self.folder} holds the state of another run ({error}).\nDelete it to start again."
-            ) from error
+            message = f"{self.folder} holds the state of another run ({error}).\nDelete it to start again."
+            raise CheckpointError(message) from error
         self.seconds = state.seconds
-        stored = (choice for choice in candidates(self.config) if str(choice) == state.numerics)
-        trainer.numerics = next(stored, trainer.numerics)
+        stored = {str(choice): choice for choice in candidates(self.config)}
+        trainer.numerics = stored.get(state.numerics, trainer.numerics)
         run_dir.rewind_metrics(self.folder, state.step)
         if state.step < self.schedule.steps:
             log_info(f"Resuming {self.folder} at step {state.step} of {self.schedule.steps}.")
+            self._check_start(state.step)
         return state.step
 
     def _watch(self, step: int, parts: dict[str, Tensor], progress: Bar, task: TaskID, seconds: float) -> None:
@@ -158,10 +139,9 @@ class Run:
         row = {name: round(part.item(), 5) for name, part in parts.items() if part.ndim == 0}
         shown = "  ".join(f"{name} {value:.3f}" for name, value in row.items())
         progress.update(task, completed=done)
-        images = min(self.config.batch_size, len(self.trainer.images))
-        progress.below = f"{shown}  {images / seconds:.0f} images/s"
+        progress.below = f"{shown}  {min(self.config.batch_size, len(self.trainer.images)) / seconds:.0f} images/s"
         if done % LOG_EVERY == 0 or done == self.schedule.steps:
-            place = {"step": done, "epoch": round(self.schedule.epoch(done), 3), "lr": self.schedule.lr_factor(step)}
+            place = {"step": done, "epoch": round(done / epoch_steps, 3), "lr": self.schedule.lr_factor(step)}
             run_dir.log_metrics(self.folder, {**place, **row})
         try:
             self.check.update(done, parts, self.schedule.warm(step))
@@ -172,73 +152,66 @@ class Run:
                 log_info(f"Not stopped, because of --no-stop-on-collapse: {collapse}")
             self.warned = True
         due = done % max(1, round(self.config.validate_every * epoch_steps)) == 0 and done < self.schedule.steps
-        if due and len(self.trainer.split.validation):
-            accuracy = self.trainer.validate(self.schedule.size(step), VAL_SUBSET)
-            run_dir.log_metrics(self.folder, {"step": done, "validation_accuracy": accuracy})
-            log_info(f"step {done}: {100 * accuracy:.1f} % validation accuracy  ({shown})")
+        images = self.trainer.split.validation
+        if due and len(images):
+            share = accuracy(self.trainer.result(), images, self.schedule.size(step), VAL_SUBSET)
+            run_dir.log_metrics(self.folder, {"step": done, "validation_accuracy": share})
+            log_info(f"step {done}: {100 * share:.1f} % validation accuracy  ({shown})")
 
     def save(self, step: int, measured: dict[str, float] | None = None) -> None:
         """Write the model so far, then the state: a kill between the two repeats some steps and loses nothing."""
         config, trainer = self.config, self.trainer
-        info = {
-            "objective": config.objective,
-            "data": trainer.split.train.name,
-            "seed": config.seed,
-            "step": step,
-            "steps": self.schedule.steps,
-            "hours": round(self.seconds / 3600, 2),
-            "hardware": self._hardware(),
-            **({"init_from": describe_init(config.init_from, trainer.start)} if trainer.start else {}),
-            **(measured or {}),
-        }
-        card = model_card(config, info, len(trainer.images))
+        info: dict[str, Any] = {"objective": config.objective, "data": trainer.split.train.name, "seed": config.seed}
+        info |= {"step": step, "steps": self.schedule.steps}
+        info |= {"hours": round(self.seconds / 3600, 2), "hardware": self._hardware()}
+        if start := trainer.start:  # with all the hours of training behind it
+            hours = start.info.get("hours", 0) + start.info.get("init_from", {}).get("hours", 0)
+            info["init_from"] = {"model": config.init_from, "fingerprint": start.fingerprint, "hours": round(hours, 2)}
+        if config.backbone:
+            info["backbone"] = note_backbone(config.backbone, trainer.network)
+        info |= measured or {}
+        card = run_dir.model_card(config, info, len(trainer.images))
         save_model(self.folder, trainer.result(), trainer.split.train.classes, info, card)
         run_dir.save_state(self.folder, self.state(step))
 
     def state(self, step: int) -> run_dir.State:
         """Return the state of the run after so many steps."""
-        trainer = self.trainer
-        start = trainer.start.fingerprint if trainer.start else ""
-        return run_dir.State(step, self.seconds, trainer.tensors(), trainer.split.digest, start, str(trainer.numerics))
+        trainer, seconds = self.trainer, round(self.seconds, 1)
+        noted = trainer.split.digest, trainer.fingerprint, str(trainer.numerics)
+        return run_dir.State(step, seconds, trainer.tensors(), *noted)
 
     def _hardware(self) -> str:
-        device, threads = self.trainer.device, torch.get_num_threads()
-        names = {"cpu": lambda: f"{threads} CPU thread{'s' * (threads > 1)}", "cuda": torch.cuda.get_device_name}
-        one = names.get(device.type, lambda: str(device))()
-        precision = self.trainer.numerics.precision
+        device, threads, precision = self.trainer.device, torch.get_num_threads(), self.trainer.numerics.precision
+        one = f"{threads} CPU thread{'s' * (threads > 1)}" if device.type == "cpu" else str(device)
+        one = torch.cuda.get_device_name() if device.type == "cuda" else one
         one += f", {precision}" if precision != "float32" else ""
         return f"{self.ranks.size} processes, each with {one}" if self.ranks.size > 1 else one
 
     def _finish(self) -> None:
         """Validate on all validation images and write the finished model; the state comes last, so that a kill repeats only this."""
-        count, measured = len(self.trainer.split.validation), {}
-        if count:
-            measured["validation_accuracy"] = self.trainer.validate(self.config.model.image_size)
-            log_info(
-                f"Finished: {100 * measured['validation_accuracy']:.1f} % accuracy on {count:,} validation images."
-            )
+        measured, images = {}, self.trainer.split.validation
+        if len(images):
+            share = accuracy(self.trainer.result(), images, self.config.model.image_size)
+            measured["validation_accuracy"] = share
+            log_info(f"Finished: {100 * share:.1f} % accuracy on {len(images):,} validation images.")
         run_dir.log_metrics(self.folder, {"step": self.schedule.steps, **measured})
         self.save(self.schedule.steps, measured)
 
 
 @contextmanager
 def graceful_interrupt(listen: bool = True) -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C and a scheduler's SIGTERM end a run between two steps: yield a function that tells whether one came.
-
-    A second signal interrupts at once. One of several processes does not ``listen``: they would not stop after the same step.
-    """
+    """Let Ctrl-C and a scheduler's SIGTERM end a run between two steps: yield a function that tells whether one came."""
     received: list[int] = []
-    if not listen or threading.current_thread() is not threading.main_thread():  # other threads get no signals
-        yield lambda: False
-        return
 
-    def receive(number: int, frame: FrameType | None) -> None:
-        if received:
+    def receive(number: int, frame: object) -> None:
+        if received:  # the second one interrupts at once
             raise KeyboardInterrupt
         received.append(number)
 
+    listen = listen and threading.current_thread() is threading.main_thread()  # other threads get no signals
+    signals = (signal.SIGINT, signal.SIGTERM) if listen else ()
     # A job in the background ignores Ctrl-C, and shall still.
-    heard = [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    heard = [number for number in signals if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, receive) for number in heard}
     try:
         yield lambda: bool(received)

@@ -1,30 +1,25 @@
-"""The folder of a run: its settings, one process at a time, the state to resume from, and the metrics."""
-
-from __future__ import annotations
+"""The folder of a run: its settings, one process at a time, the state to resume from, the metrics, and the model card."""
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ttaps.config import from_dict, read_toml, to_toml
+from ttaps.config import flat, to_toml
 from ttaps.errors import CheckpointError, TtapsError, UsageError
 from ttaps.files import cannot_write, file_lock, remove_partials, write_bytes, write_text
 from ttaps.model.checkpoint import WEIGHTS
-from ttaps.training.config import TrainConfig
+from ttaps.training.config import TrainConfig, load_preset
 
-SETTINGS = "train.toml"
-STATE = "resume.safetensors"
-FORK = "fork.safetensors"
-"""The state in which the joint loss began, where other runs may fork."""
-METRICS = "metrics.jsonl"
-ONLY_WATCHED = ("checkpoint_minutes", "validate_every", "stop_on_collapse")
-"""Settings that change no weight, and may differ when a run is resumed."""
+SETTINGS, METRICS, STATE = "train.toml", "metrics.jsonl", "resume.safetensors"
+FORK = "fork.safetensors"  # the state in which the joint loss began, where other runs may fork
+ONLY_WATCHED = ("checkpoint_minutes", "validate_every", "stop_on_collapse")  # change no weight; may differ on resuming
 
 
 @contextmanager
@@ -37,32 +32,21 @@ def locked_run_dir(folder: Path, config: TrainConfig) -> Iterator[None]:
         raise TtapsError(f"Cannot make the folder {folder}: {error.strerror}.") from error
     with file_lock(folder / ".lock", "training here"):
         remove_partials(folder)
-        check_settings(folder, config)  # another process may have changed them
-        if not _begun(folder):
+        if not check_settings(folder, config):  # again: another process may have changed them
             write_text(folder / SETTINGS, to_toml(config))
         yield
 
 
-def _begun(folder: Path) -> bool:
-    """Whether a folder holds more of a run than its settings: a run that failed at its first step leaves only those."""
-    return any((folder / name).exists() for name in (STATE, WEIGHTS))
-
-
-def read_settings(folder: Path) -> TrainConfig:
-    """Return the settings of the run in ``folder``; a setting newer than the file has its default."""
-    path = folder / SETTINGS
-    return from_dict(TrainConfig, read_toml(path), where=str(path))
-
-
-def check_settings(folder: Path, config: TrainConfig) -> None:
-    """Refuse a folder that holds a run with other settings."""
-    if not (folder / SETTINGS).exists() or not _begun(folder):
-        return
-    if replace(read_settings(folder), **{name: getattr(config, name) for name in ONLY_WATCHED}) != config:
+def check_settings(folder: Path, config: TrainConfig) -> bool:
+    """Refuse a folder that holds a run with other settings, and return whether it holds any."""
+    begun = any((folder / name).exists() for name in (STATE, WEIGHTS))  # not if it failed at its first step
+    watched, settings = {name: getattr(config, name) for name in ONLY_WATCHED}, folder / SETTINGS
+    if begun and settings.exists() and replace(load_preset(str(settings)), **watched) != config:
         raise UsageError(
-            f"{folder} holds a run with other settings (see {folder / SETTINGS}).\n"
+            f"{folder} holds a run with other settings (see {settings}).\n"
             f"Use another --out; ttaps train --resume --out {folder} resumes that run."
         )
+    return begun
 
 
 @dataclass(frozen=True)
@@ -70,26 +54,26 @@ class State:
     """Steps done, and named groups of named tensors (weights, momentum, average). There is no generator state: see rng.py."""
 
     step: int
-    seconds: float
-    """Time spent on those steps, resumed or not."""
+    seconds: float  # spent on those steps, resumed or not
     groups: dict[str, dict[str, Tensor]]
-    images: str = ""
-    """Checksum of the training images; older files have none."""
-    start: str = ""
-    """Fingerprint of the model that the run started from, if any."""
-    numerics: str = ""
-    """Memory format and precision, where they were measured."""
+    images: str = ""  # checksum of the training images; older files have none
+    start: str = ""  # fingerprint of the model that the run started from, if any
+    numerics: str = ""  # memory format and precision, where they were measured
+
+    def check_origin(self, folder: Path, images: str, start: str) -> None:
+        """Refuse to continue what was trained in ``folder`` with other images or from other weights."""
+        remedy = "Restore those, or train in another folder."
+        if self.images not in ("", images):
+            raise UsageError(f"{folder} was trained on other images than those that the data holds now.\n{remedy}")
+        if start and self.start not in ("", start):
+            raise UsageError(f"{folder} started from other weights than the model of init_from has now.\n{remedy}")
 
 
 def save_state(folder: Path, state: State, name: str = STATE) -> None:
     """Write the state; a kill at any moment leaves the old one or the new one."""
-    tensors = {
-        f"{group}/{name}": t.detach().cpu().contiguous()
-        for group, named in state.groups.items()
-        for name, t in named.items()
-    }
-    noted = {"step": str(state.step), "seconds": f"{state.seconds:.1f}"}
-    noted |= {"images": state.images, "start": state.start, "numerics": state.numerics}
+    groups = state.groups.items()
+    tensors = {f"{group}/{name}": t.detach().cpu().contiguous() for group, named in groups for name, t in named.items()}
+    noted = {name: str(value) for name, value in vars(state).items() if name != "groups"}
     write_bytes(folder / name, save(tensors, metadata=noted))
 
 
@@ -111,15 +95,6 @@ def load_state(folder: Path, name: str = STATE) -> State | None:
     return State(step, seconds, groups, *(metadata.get(name, "") for name in ("images", "start", "numerics")))
 
 
-def check_images(folder: Path, state: State, images: str) -> None:
-    """Refuse to resume from a state that was trained on other images."""
-    if state.images and state.images != images:
-        raise UsageError(
-            f"{folder} was trained on other images than those that the data holds now.\n"
-            "Restore those, or train in another folder."
-        )
-
-
 def rewind_metrics(folder: Path, step: int) -> None:
     """Drop what was logged after ``step``: those steps will be repeated. A line cut short by a kill is dropped too."""
     path = folder / METRICS
@@ -130,9 +105,34 @@ def rewind_metrics(folder: Path, step: int) -> None:
 
 def log_metrics(folder: Path, row: dict[str, float | int]) -> None:
     """Append one row."""
-    path = folder / METRICS
     try:
-        with path.open("a") as file:
+        with (folder / METRICS).open("a") as file:
             file.write(json.dumps(row) + "\n")
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise cannot_write(folder / METRICS, error) from error
+
+
+def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
+    """Return the README of a model folder: what a person must know before using the model."""
+    model, start, accuracy = config.model, info.get("init_from"), info.get("validation_accuracy")
+    state = f"unfinished: step {info['step']} of {info['steps']}" if info["step"] < info["steps"] else "finished"
+    resnet = f"ResNet-{model.depth}, {model.width} filters, {model.norm} norm"
+    network = f"Backbone `{config.backbone}`, {info['backbone']['features']} features" if config.backbone else resnet
+    began = "It started from the weights of `{model}` ({fingerprint}), {hours:g} hours.\n"
+    measured = "not measured yet" if accuracy is None else f"{100 * accuracy:.2f} % of the validation images"
+    paper, ours = flat(asdict(TrainConfig())), flat(asdict(config))
+    not_listed = ("objective", "data", "seed", "init_from", "model.num_classes", *ONLY_WATCHED)
+    changed = [name for name in ours if ours[name] != paper[name] and name not in not_listed]
+    listed = "\n".join(f"- `{name}` = `{ours[name]}`" for name in changed) or "- none"
+    return f"""\
+# {config.objective} on {info["data"]}, seed {config.seed}
+
+{network}, {model.num_prototypes} prototypes, {model.num_classes} classes.
+Trained with `ttaps train` on {images:,} images for {config.epochs:g} epochs ({state}):
+{info["hours"]:g} hours on {info["hardware"]}.
+{began.format(**start) if start else ""}Clean accuracy: {measured}.
+
+Settings that differ from the paper's for JT+ENT:
+{listed}
+
+All settings are in `train.toml`; the same file as `--config` trains this model again."""

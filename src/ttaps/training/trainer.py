@@ -1,54 +1,84 @@
-"""One training run without its folder: network, optimizer, schedule; one step and validation."""
+"""One training run without its folder: network, random or from a trained model, optimizer, schedule; one step and validation."""
 
-from __future__ import annotations
+import copy
+import timeit
+from itertools import product
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from ttaps.data import ImageSet
 from ttaps.distributed import Ranks
-from ttaps.errors import UsageError
-from ttaps.model import Network, eval_mode, to_float
-from ttaps.model.checkpoint import Model
-from ttaps.model.heads import start_rotation_head
+from ttaps.errors import CheckpointError, UsageError
+from ttaps.model import Network, as_network, eval_mode, to_float
+from ttaps.model.checkpoint import Model, load_model
+from ttaps.model.network import count_features
+from ttaps.model.own import Factory, backbone_factory
+from ttaps.model.registry import folder_of
 from ttaps.rng import derive_seed
 from ttaps.training.config import TrainConfig
 from ttaps.training.data import Batch, Split, batch_indices, epoch_order
-from ttaps.training.init_from import (
-    HEADS_AND_PROTOTYPES,
-    has_trained,
-    init_model,
-    interpolate_weights,
-    load_init_weights,
-)
-from ttaps.training.numerics import candidates
 from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.optimizer import Optimizer, WeightEMA
 from ttaps.training.schedule import Schedule
 
 ALONE = Ranks()
 CHUNK = 128  # images of one forward pass without gradients
+HEADS_AND_PROTOTYPES = ("prototypes", "heads.")  # weights that belong to a loss rather than to the classifier
+MIN_SPEEDUP = 1.1  # less is not worth giving up the plain way
+FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+TRIALS = 3  # timed steps of each candidate, after one that is not
+
+
+class Numerics(NamedTuple):
+    """Memory format and precision; stored with the run, so that a resumed run repeats the same bits."""
+
+    memory_format: str = "contiguous"
+    precision: str = "float32"
+
+    def place(self, network: nn.Module) -> None:
+        """Lay the weights of a network out in memory."""
+        network.to(memory_format=FORMATS[self.memory_format])  # type: ignore[call-overload]
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """Return the context of a forward pass."""
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+
+    def __str__(self) -> str:
+        return f"{self.memory_format} {self.precision}"
 
 
 class Trainer:
-    """Takes training steps. Everything random is a function of (seed, step), so any step can be repeated exactly.
+    """Takes training steps, on some rows of each batch if there are other ``ranks``. All randomness is a function of (seed, step)."""
 
-    With several ``ranks`` each takes some rows of every batch, and all take the same step.
-    """
-
-    def __init__(self, config: TrainConfig, split: Split, device: str = "cpu", ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        split: Split,
+        device: str = "cpu",
+        ranks: Ranks = ALONE,
+        backbone: Factory | None = None,
+    ) -> None:
         if ranks.size > 1 and config.model.norm == "batch":
             raise UsageError("model.norm = batch needs the whole batch in one process: use 1 process or group norm.")
         self.config, self.split, self.ranks, self.device = config, split, ranks, torch.device(device)
-        self.start = init_model(config.init_from)
+        try:
+            self.start = load_model(folder_of(config.init_from)) if config.init_from else None
+        except CheckpointError as error:
+            remedy = "A clone of the repository has its models; else train it and give its folder as --init-from."
+            raise CheckpointError(f"init_from: {error}\n{remedy}") from error
         if self.start and config.wise_ft and self.start.classes != split.train.classes:
-            raise UsageError(
-                f"wise_ft interpolates between classifiers, but '{config.init_from}' was trained for other classes than "
-                f"{config.data} has: --wise-ft 0."
-            )
+            classes = f"'{config.init_from}' was trained for other classes than {config.data} has"
+            raise UsageError(f"wise_ft interpolates between classifiers, but {classes}: --wise-ft 0.")
         # A run that starts from weights has other orders and views than the run that made them.
-        self.seed = derive_seed(config.seed, "after", self.start.fingerprint) if self.start else config.seed
-        self.network = initial_network(config, self.start, split.train.classes).to(self.device)
+        self.fingerprint = self.start.fingerprint if self.start else ""
+        self.seed = derive_seed(config.seed, "after", self.fingerprint) if self.start else config.seed
+        self.network = initial_network(config, self.start, split.train.classes, backbone).to(self.device)
+        if config.backbone:
+            self._check_backbone()
         weights = dict(self.network.named_parameters())
         self.optimizer = Optimizer(weights, config.optimizer)
         self.ema = WeightEMA(weights, config.ema_decay) if config.ema_decay else None
@@ -59,6 +89,19 @@ class Trainer:
         if config.compile:
             self.network.backbone.compile()
 
+    def _check_backbone(self) -> None:
+        """Refuse a backbone of the user's own that cannot take what the run gives it."""
+        for size in sorted({self.config.model.image_size, *self.config.schedule.resolutions}):
+            count_features(self.network.backbone, size)
+        normed = any(isinstance(layer, _BatchNorm) for layer in self.network.backbone.modules())
+        if normed and (self.ranks.size > 1 or self.config.objective == "mt3"):
+            what = (
+                "objective mt3 adapts weights without running statistics"
+                if self.ranks.size == 1
+                else "1 process has it"
+            )
+            raise UsageError(f"The backbone has BatchNorm, which needs the whole batch: {what}.")
+
     def step(self, step: int) -> dict[str, Tensor]:
         """Take one gradient step on one batch, and return the parts of the loss."""
         batch, joint = self.batch(step), self.schedule.joint_weight(step)
@@ -68,7 +111,7 @@ class Trainer:
         with self.numerics.autocast(self.device):
             parts = objective(self.network, batch, self.config, joint)
         self.network.zero_grad(set_to_none=True)
-        (parts["loss"] * batch.share).backward()
+        (parts["loss"] * (len(batch.images) / batch.total)).backward()  # the mean over its rows, by their share
         if self.schedule.prototypes_frozen(step):
             self.network.prototypes.grad = None
         self.ranks.add_gradients(self.network.parameters())
@@ -76,33 +119,34 @@ class Trainer:
         self.network.renormalize_prototypes()
         if self.ema:
             self.ema.update(step)
-        return self.ranks.reduce_metrics(parts, batch.rows, batch.total or len(batch.images))
+        detached = {name: part.detach() for name, part in parts.items()}
+        return self.ranks.reduce_metrics(detached, batch.rows, batch.total)
 
     def batch(self, step: int) -> Batch:
         """Return the images of one step, or this process's rows of them."""
-        task = self.config.mt3.task_images if self.config.objective == "mt3" else 1
-        chosen = batch_indices(len(self.images), self.config.batch_size, self.seed, step)
+        task, count = self.config.mt3.task_images if self.config.objective == "mt3" else 1, len(self.images)
+        chosen = batch_indices(count, self.config.batch_size, self.seed, step)
         chosen = chosen[: len(chosen) // task * task]
         if not len(chosen):
-            raise UsageError(
-                f"mt3 needs at least one task of {task} training images (mt3.task_images), not {len(self.images)}."
-            )
+            raise UsageError(f"mt3 needs at least one task of {task} training images (mt3.task_images), not {count}.")
         rows = self.ranks.rows(len(chosen), task)
-        own, size = chosen[rows].to(self.device), self.schedule.size(step)
-        common = self.seed, step, size, rows, len(chosen), self.ranks.logsumexp
-        return Batch(self.images[own], self.labels[own], *common)
+        own, drawn = chosen[rows].to(self.device), (self.seed, step, self.schedule.size(step))
+        return Batch(self.images[own], self.labels[own], *drawn, rows, len(chosen), self.ranks.logsumexp)
 
     def begin_joint(self, size: int, start: Model | None = None) -> None:
         """Initialize what the cross-entropy alone has not trained from what the network has learned, unless ``start`` had trained it."""
-        if self.config.init_prototypes_from_data and not has_trained(start, self.network, "prototypes"):
-            self.init_prototypes(size)
-        if self.config.objective == "ttt" and not has_trained(start, self.network, "rotation"):
-            start_rotation_head(self.network)
+        theirs = as_network(start.network) if start else None
+        prototypes = theirs.prototypes if start and theirs and start.objective in ("jt", "jt+ent") else None
+        trained = prototypes is not None and prototypes.shape == self.network.prototypes.shape
+        if self.config.init_prototypes_from_data and not trained:
+            self._init_prototypes(size)
+        if self.config.objective == "ttt" and not (theirs and "rotation" in theirs.heads):
+            self.network.start_rotation_head()
         if self.ema:  # what starts now has no past to average
             self.ema.restart(HEADS_AND_PROTOTYPES)
 
     @torch.no_grad()
-    def init_prototypes(self, size: int) -> None:
+    def _init_prototypes(self, size: int) -> None:
         """Move the prototypes to projections of training images, as far as there are so many: training has left random ones far off."""
         chosen = epoch_order(len(self.images), self.seed, -1)[: self.config.model.num_prototypes].to(self.device)
         images = F.interpolate(to_float(self.images[chosen]), (size, size), mode="bilinear", antialias=True)
@@ -111,19 +155,17 @@ class Trainer:
         self.network.prototypes[: len(projections)] = projections.float()
         self.ranks.broadcast([self.network.prototypes])
 
-    def validate(self, size: int, limit: int | None = None) -> float:
-        """Return the accuracy of the result so far on validation images."""
-        images, labels = self.split.validation.images[:limit], self.split.validation.labels[:limit]
-        return accuracy(self.result(), torch.from_numpy(images), torch.from_numpy(labels), size)
-
     def result(self) -> Network:
         """Return the network as the run would deliver it now: EMA or last weights, interpolated with those it started from."""
-        if not self.ema and not self.config.wise_ft:
+        share = self.config.wise_ft
+        if not self.ema and not share:
             return self.network
         weights = self.network.state_dict() | (self.ema.weights if self.ema else {})
-        if self.start and self.config.wise_ft:
-            weights = interpolate_weights(weights, self.start, self.config.wise_ft)
-        network = Network(self.config.model).to(self.device)
+        theirs = self.start.network.state_dict() if self.start and share else {}
+        for name in weights.keys() & theirs.keys():
+            if weights[name].is_floating_point() and not name.startswith(HEADS_AND_PROTOTYPES):
+                weights[name] = weights[name].lerp(theirs[name].to(weights[name]), share)
+        network = copy.deepcopy(self.network)
         network.load_state_dict(weights)
         network.renormalize_prototypes()
         return network
@@ -134,21 +176,45 @@ class Trainer:
         return groups | ({"average": self.ema.weights} if self.ema else {})
 
 
-def initial_network(config: TrainConfig, start: Model | None = None, classes: tuple[str, ...] = ()) -> Network:
-    """Return the network before the first step: random, as a function of the seed alone, or with the weights of a model."""
+@torch.no_grad()
+def initial_network(
+    config: TrainConfig,
+    start: Model | None = None,
+    classes: tuple[str, ...] = (),
+    backbone: Factory | None = None,
+) -> Network:
+    """Return the network before the first step: random, as a function of the seed alone, or with what fits of ``start``'s weights.
+    ``backbone`` makes the backbone, where not even ``config.backbone`` can."""
+    if config.backbone.startswith("<") and backbone is None:
+        raise UsageError(
+            f"The backbone {config.backbone} was given in Python: ttaps.train(..., backbone=...) resumes this."
+        )
+    make = backbone or (backbone_factory(config.backbone) if config.backbone else None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, "weights"))
-        network = Network(config.model).train()
-    if start:
-        load_init_weights(network, start, classes)
+        network = Network(config.model, make() if make else None).train()
+    if start is None:
+        return network
+    theirs = start.network.state_dict()
+    for name, weight in network.state_dict().items():  # a classifier of other ``classes`` and other heads stay random
+        if name.startswith("classifier.") and start.classes != classes:
+            continue
+        if name in theirs and theirs[name].shape == weight.shape:
+            weight.copy_(theirs[name])
+        elif not name.startswith(("classifier.", *HEADS_AND_PROTOTYPES)):
+            there = f"shape {tuple(theirs[name].shape)}" if name in theirs else "no such weights"
+            raise UsageError(
+                f"init_from: '{name}' has shape {tuple(weight.shape)} here and {there} in the model '{start.name}'.\n"
+                "Give this run the network of that model (--model.width, --model.depth, ...; its train.toml has them)."
+            )
     return network
 
 
 @torch.no_grad()
-def accuracy(network: Network, images: Tensor, labels: Tensor, size: int | None = None) -> float:
-    """Return the share of images classified right, at ``size`` pixels (their own unless given)."""
-    device = next(network.parameters()).device
-    right = 0
+def accuracy(network: Network, data: ImageSet, size: int | None = None, limit: int | None = None) -> float:
+    """Return the share of images (at most ``limit``) classified right, at ``size`` pixels (their own unless given)."""
+    images, labels = torch.from_numpy(data.images[:limit]), torch.from_numpy(data.labels[:limit])
+    device, right = next(network.parameters()).device, 0
     with eval_mode(network):
         for chunk, truth in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
             pixels = to_float(chunk.to(device))
@@ -156,3 +222,36 @@ def accuracy(network: Network, images: Tensor, labels: Tensor, size: int | None 
                 pixels = F.interpolate(pixels, (size, size), mode="bilinear", antialias=True)
             right += int((network(pixels).argmax(-1) == truth.to(device)).sum())
     return right / max(1, len(images))
+
+
+def candidates(config: TrainConfig) -> list[Numerics]:
+    """Return what the settings allow, the plain one first."""
+    formats = FORMATS if config.memory_format == "auto" else [config.memory_format]
+    precisions = ["float32", "bfloat16"] if config.precision == "auto" else [config.precision]
+    return [Numerics(*pair) for pair in product(formats, precisions)]
+
+
+def fastest(config: TrainConfig, network: nn.Module, device: torch.device) -> Numerics:
+    """Return the fastest candidate for ``network`` on this machine; without a choice, nothing is measured."""
+    plain, *others = candidates(config)
+    if not others:
+        return plain
+    images = torch.rand(min(config.batch_size, 64), 3, config.model.image_size, config.model.image_size, device=device)
+    seconds = {one: seconds_per_step(one, copy.deepcopy(network), images) for one in (plain, *others)}
+    best = min(others, key=seconds.__getitem__)
+    return best if seconds[plain] > MIN_SPEEDUP * seconds[best] else plain
+
+
+def seconds_per_step(numerics: Numerics, network: nn.Module, images: Tensor) -> float:
+    """Return the shortest time of a step: other work on the machine can only make it longer."""
+    numerics.place(network)
+
+    def step() -> None:
+        with numerics.autocast(images.device):
+            loss = network(images).float().square().mean()
+        network.zero_grad(set_to_none=True)
+        loss.backward()
+        if images.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    return min(timeit.repeat(step, number=1, repeat=TRIALS + 1)[1:])

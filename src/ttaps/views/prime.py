@@ -1,22 +1,19 @@
 """PRIME (Modas et al., 2022): random filters, color curves and smooth bends, mixed as AugMix mixes.
 
 None of the three is a test corruption. The nearest to one is the bend: elastic_transform of CIFAR-C also displaces pixels smoothly, but
-by Gaussian-blurred noise plus an affine map; a bend here is a sum of sines that vanishes at the border and is never affine.
-"""
-
-from __future__ import annotations
+by Gaussian-blurred noise plus an affine map; a bend here is a sum of sines that vanishes at the border and is never affine."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ttaps.config import check_min, check_probability, check_range
-from ttaps.views.parameters import Parameters, Rows
-from ttaps.views.swav import CropViews
+from ttaps.views.swav import CropViews, Parameters, Rows
 
 FILTER, COLOR, BEND = range(3)
 NOTHING = -1
@@ -27,44 +24,28 @@ FREQUENCIES = 100  # of color curves: half waves over the range of a pixel
 class PrimeParameters(Rows):
     """What was drawn for PRIME views; w and d are width and depth."""
 
-    crop: Parameters
-    """Crop and flip, before anything else."""
-    operations: Tensor
-    """FILTER, COLOR, BEND or NOTHING in the order in which they are applied; (n, w, d)."""
-    kernels: Tensor
-    """3x3 filters, the same for all channels; (n, w, d, 3, 3)."""
-    frequencies: Tensor
-    """Half waves of the color curves; (n, w, d, terms)."""
-    curves: Tensor
-    """Amplitudes of the color curves; (n, w, d, 3, terms)."""
-    waves: Tensor
-    """Amplitudes of the displacement's sines down and across, as shares of a view's side; (n, w, d, 2, cutoff, cutoff)."""
-    weights: Tensor
-    """Shares of the chains in their mixture, which sum to 1; (n, w)."""
-    mix: Tensor
-    """Share of the mixture in the result; (n,)."""
+    crop: Parameters  # crop and flip, before anything else
+    operations: Tensor  # FILTER, COLOR, BEND or NOTHING in the order in which they are applied; (n, w, d)
+    kernels: Tensor  # 3x3 filters, the same for all channels; (n, w, d, 3, 3)
+    frequencies: Tensor  # half waves of the color curves; (n, w, d, terms)
+    curves: Tensor  # amplitudes of the color curves; (n, w, d, 3, terms)
+    waves: Tensor  # amplitudes of the displacement's sines down and across, as shares of a view's side; (n, w, d, 2, cutoff, cutoff)
+    weights: Tensor  # shares of the chains in their mixture, which sum to 1; (n, w)
+    mix: Tensor  # share of the mixture in the result; (n,)
 
 
 @dataclass(frozen=True)
 class PrimeViews:
     """The published settings for CIFAR, but for milder filters (published: 4), fewer sines and a smaller cut-off."""
 
-    scale: tuple[float, float] = (0.5, 1.0)
-    """Range of the crop's share of the image area."""
-    flip_p: float = 0.5
-    """Probability of mirroring."""
-    width: int = 3
-    """Chains that are mixed."""
-    depth: int = 3
-    """Most operations in a chain; each has 1 to this many."""
-    filter_sigma: float = 2.0
-    """A filter is the identity plus this, at most, times standard normal noise."""
-    color_variance: float = 0.01
-    """Largest variance of the amplitudes of a color curve x + Σ c_k sin(π k x)."""
-    color_terms: int = 10
-    """Sines in a color curve, of random frequencies up to 100."""
-    bend_cutoff: int = 10
-    """Largest frequency of a displacement, in half waves over a view."""
+    scale: tuple[float, float] = (0.5, 1.0)  # range of the crop's share of the image area
+    flip_p: float = 0.5  # probability of mirroring
+    width: int = 3  # chains that are mixed
+    depth: int = 3  # most operations in a chain; each has 1 to this many
+    filter_sigma: float = 2.0  # a filter is the identity plus this, at most, times standard normal noise
+    color_variance: float = 0.01  # largest variance of the amplitudes of a color curve x + Σ c_k sin(π k x)
+    color_terms: int = 10  # sines in a color curve, of random frequencies up to 100
+    bend_cutoff: int = 10  # largest frequency of a displacement, in half waves over a view
 
     def __post_init__(self) -> None:
         check_range(self, "scale", most=1)
@@ -84,14 +65,12 @@ class PrimeViews:
         crop = CropViews(scale=self.scale, flip_p=self.flip_p).sample(n, size, generator)
         used = torch.arange(self.depth) <= (uniform(n, self.width, 1) * self.depth).long()  # 1 to depth of them
         exponential = -torch.log1p(-uniform(n, self.width))
-        identity = torch.zeros(3, 3)
-        identity[1, 1] = 1
         noise = self.filter_sigma * uniform(*links, 1, 1) * normal(*links, 3, 3)
         deviation = (self.color_variance * uniform(*links, 1, 1)).sqrt()
         return PrimeParameters(
             crop=crop,
             operations=torch.where(used, (uniform(*links) * 3).long(), NOTHING),
-            kernels=identity + noise,
+            kernels=F.pad(torch.ones(1, 1), [1] * 4) + noise,  # the identity is a one in the middle
             frequencies=(uniform(*links, self.color_terms) * FREQUENCIES).floor() + 1,
             curves=deviation * normal(*links, 3, self.color_terms),
             waves=self._waves(size, uniform(2, *links), normal(*links, 2, self.bend_cutoff, self.bend_cutoff)),
@@ -101,9 +80,7 @@ class PrimeViews:
 
     def _waves(self, size: int, draws: Tensor, noise: Tensor) -> Tensor:
         """Scale noise to displacements between half a pixel and as far as the map stays one-to-one (Petrini et al., 2021).
-
-        With a cut-off c, the amplitude of the wave (i, j) has variance T / (i² + j²), and none beyond i² + j² = c².
-        """
+        With a cut-off c, the amplitude of the wave (i, j) has variance T / (i² + j²), and none beyond i² + j² = c²."""
         cutoff = 2 + (draws[0] * (self.bend_cutoff - 1)).floor()
         ends = 1 / (math.pi * size**2 * cutoff.log()), 4 / (math.pi**3 * cutoff**2 * cutoff.log())
         variance = torch.lerp(torch.minimum(*ends), torch.maximum(*ends), draws[1])[..., None, None, None]
@@ -111,27 +88,17 @@ class PrimeViews:
         squares = wave[:, None] ** 2 + wave**2
         return torch.where(squares <= cutoff[..., None, None, None] ** 2, noise * (variance / squares).sqrt(), 0)
 
-    def apply(
-        self, images: Tensor, parameters: PrimeParameters, size: int | None = None, index: Tensor | None = None
-    ) -> Tensor:
-        """Make one view per row of ``parameters``: (len(parameters), 3, size, size), float in [0, 1]; see :meth:`SwavViews.apply`."""
+    def apply(self, images: Tensor, parameters: PrimeParameters, size: int = 0, index: Tensor | None = None) -> Tensor:
+        """Make one view per row of ``parameters``: (len(parameters), 3, size, size), float in [0, 1]; see :meth:`CropViews.apply`."""
         plain = CropViews().apply(images, parameters.crop, size, index)
         chains = plain.repeat_interleave(self.width, 0)
-        for link in range(self.depth):
-            _operate(chains, parameters, link)
-        shares = parameters.weights.to(plain)
-        mixed = torch.einsum("nw,nwchx->nchx", shares, chains.unflatten(0, (-1, self.width)))
+        for link, (operation, (function, names)) in product(range(self.depth), OPERATIONS.items()):
+            rows = (parameters.operations[:, :, link].flatten() == operation).nonzero()[:, 0]
+            if len(rows):
+                drawn = (getattr(parameters, name)[:, :, link].flatten(0, 1)[rows].to(chains) for name in names)
+                chains[rows.to(chains.device)] = function(chains[rows.to(chains.device)], *drawn).clamp_(0, 1)
+        mixed = torch.einsum("nw,nwchx->nchx", parameters.weights.to(plain), chains.unflatten(0, (-1, self.width)))
         return torch.lerp(plain, mixed, parameters.mix.to(plain).view(-1, 1, 1, 1)).clamp_(0, 1)
-
-
-def _operate(chains: Tensor, parameters: PrimeParameters, link: int) -> None:
-    """Apply link number ``link`` of every chain, in place."""
-    operations = parameters.operations[:, :, link].flatten()
-    for operation, (function, names) in OPERATIONS.items():
-        rows = (operations == operation).nonzero()[:, 0]
-        if len(rows):
-            drawn = (getattr(parameters, name)[:, :, link].flatten(0, 1)[rows].to(chains) for name in names)
-            chains[rows.to(chains.device)] = function(chains[rows.to(chains.device)], *drawn).clamp_(0, 1)
 
 
 def filtered(images: Tensor, kernels: Tensor) -> Tensor:

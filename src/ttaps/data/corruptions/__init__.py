@@ -1,56 +1,49 @@
-"""The 19 corruptions of CIFAR-10-C and CIFAR-100-C, written after the official recipe, with its severities and its quirks.
+"""The 19 corruptions of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C, written after the official recipes, with their severities and quirks.
 
-``corrupt`` changes one image, ``corrupt_set`` many, each with its own generator. The eight deterministic corruptions
-equal the official files bit for bit; the eleven random ones follow the same distribution (docs/corruptions.md).
-"""
+``corrupt`` changes one image, ``corrupt_set`` many, each with its own generator. At 32 pixels the eight deterministic corruptions
+equal the official files bit for bit; the eleven random ones follow the same distribution (docs/corruptions.md)."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from ttaps.data.cifar_c import SEVERITIES, check_corruption
+from ttaps.config import did_you_mean
 from ttaps.data.corruptions import blur, digital, noise, weather
-from ttaps.data.corruptions.tools import SIDE, Floats, Pixels
+from ttaps.data.corruptions.tools import Floats, Pixels
 from ttaps.errors import UsageError
 from ttaps.rng import derive_seed
 
 DETERMINISTIC: Mapping[str, Callable[[Pixels, int], Floats]] = {
-    "defocus_blur": blur.defocus_blur,
-    "zoom_blur": blur.zoom_blur,
-    "brightness": digital.brightness,
-    "contrast": digital.contrast,
-    "pixelate": digital.pixelate,
-    "jpeg_compression": digital.jpeg_compression,
-    "gaussian_blur": blur.gaussian_blur,
-    "saturate": digital.saturate,
-}
-
+    "defocus_blur": blur.defocus_blur, "zoom_blur": blur.zoom_blur, "gaussian_blur": blur.gaussian_blur,
+    "brightness": digital.brightness, "contrast": digital.contrast, "saturate": digital.saturate,
+    "pixelate": digital.pixelate, "jpeg_compression": digital.jpeg_compression,
+}  # fmt: skip
 RANDOM: Mapping[str, Callable[[Pixels, int, np.random.Generator], Floats]] = {
-    "gaussian_noise": noise.gaussian_noise,
-    "shot_noise": noise.shot_noise,
-    "impulse_noise": noise.impulse_noise,
-    "glass_blur": blur.glass_blur,
-    "motion_blur": blur.motion_blur,
-    "snow": weather.snow,
-    "frost": weather.frost,
-    "fog": weather.fog,
+    "gaussian_noise": noise.gaussian_noise, "shot_noise": noise.shot_noise, "impulse_noise": noise.impulse_noise,
+    "speckle_noise": noise.speckle_noise, "glass_blur": blur.glass_blur, "motion_blur": blur.motion_blur,
+    "snow": weather.snow, "frost": weather.frost, "fog": weather.fog, "spatter": weather.spatter,
     "elastic_transform": digital.elastic_transform,
-    "speckle_noise": noise.speckle_noise,
-    "spatter": weather.spatter,
-}
+}  # fmt: skip
+EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+CORRUPTIONS = tuple(sorted({*DETERMINISTIC, *RANDOM} - {*EXTRA_CORRUPTIONS}))  # in the order of the paper's tables
+SEVERITIES = range(1, 6)
+LEAST, MOST = (
+    8,
+    4096,
+)  # pixels a side: below, glass blur moves pixels out of the image; above, snow and fog take gigabytes
 
 
 def corrupt(image: Pixels, name: str, severity: int, rng: np.random.Generator) -> Pixels:
-    """Corrupt one image, uint8 of shape (32, 32, 3); fractions are cut off, not rounded, as in the official files."""
-    check_request(name, severity)
-    if image.shape != (SIDE, SIDE, 3) or image.dtype != np.uint8:
+    """Corrupt one image, uint8 of shape (height, width, 3); fractions are cut off, not rounded, as in the official files."""
+    check_corruption(name, severity)
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         raise UsageError(
-            f"Corruptions need one uint8 image of shape (32, 32, 3), not {image.dtype} {image.shape}.\n"
-            "The recipe is CIFAR-C's; scale the image to 32 x 32 first."
+            f"Corruptions need one uint8 image of shape (height, width, 3), not {image.dtype} {image.shape}."
         )
+    if not LEAST <= min(image.shape[:2]) <= max(image.shape[:2]) <= MOST:
+        size = f"{image.shape[1]}x{image.shape[0]}"
+        raise UsageError(f"Corruptions need images of {LEAST} to {MOST} pixels a side, not {size}.\nResize it first.")
     image = np.ascontiguousarray(image)  # sums depend on the order in memory, in their last bit
     if name in DETERMINISTIC:
         return DETERMINISTIC[name](image, severity).astype(np.uint8)
@@ -58,17 +51,10 @@ def corrupt(image: Pixels, name: str, severity: int, rng: np.random.Generator) -
 
 
 def corrupt_set(
-    images: Pixels,
-    name: str,
-    severity: int,
-    seed: int = 0,
-    indices: Sequence[int] | npt.NDArray[np.int64] | None = None,
+    images: Pixels, name: str, severity: int, seed: int = 0, indices: npt.ArrayLike | None = None
 ) -> Pixels:
-    """Corrupt images of shape (N, 32, 32, 3), each as a function of (seed, name, severity, its index) and nothing else.
-
-    ``indices`` are the images' places in the whole data set, 0 to N-1 if not given: a part gives the same as the whole.
-    """
-    check_request(name, severity)
+    """Corrupt images of shape (N, height, width, 3), each as a function of (seed, name, severity, its index) and nothing else.
+    ``indices`` are the images' places in the whole data set, 0 to N-1 if not given: a part gives the same as the whole."""
     places = np.arange(len(images)) if indices is None else np.asarray(indices)
     if len(places) != len(images):
         raise UsageError(f"There are {len(images)} images and {len(places)} indices; give one index per image.")
@@ -79,8 +65,10 @@ def corrupt_set(
     return changed
 
 
-def check_request(name: str, severity: int) -> None:
-    """Refuse a corruption or severity that does not exist."""
-    check_corruption(name)
+def check_corruption(name: str, severity: int = 1) -> None:
+    """Refuse a corruption or severity that does not exist, and suggest the nearest."""
+    known = CORRUPTIONS + EXTRA_CORRUPTIONS
+    if name not in known:
+        raise UsageError(f"Unknown corruption '{name}'{did_you_mean(name, known)}.")
     if severity not in SEVERITIES:
         raise UsageError(f"Severity must be 1, 2, 3, 4 or 5, not {severity!r}.")

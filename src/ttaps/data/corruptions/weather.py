@@ -1,7 +1,5 @@
 """Weather: fog, frost, snow, spatter. Values are in [0, 255], not yet whole numbers."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.resources import files
 
@@ -9,19 +7,18 @@ import numpy as np
 from PIL import Image
 
 from ttaps.data.corruptions import tools
-from ttaps.data.corruptions.tools import SIDE, Floats, Pixels, require, to_uint8_range
+from ttaps.data.corruptions.severity import constants
+from ttaps.data.corruptions.tools import Floats, Pixels, require, to_uint8_range
 
-FROST_PICTURES = ("frost1", "frost2", "frost3", "frost4", "frost5")
-"""The official recipe lists six pictures and draws from the first five."""
-
+FROST_PICTURES = ("frost1", "frost2", "frost3", "frost4", "frost5")  # the recipe lists six and draws from five
 WATER = np.array((175, 238, 238), dtype=np.float32) / 255
 MUD = np.array((63, 42, 20), dtype=np.float32) / 255
 
 
-def plasma(decay: float, rng: np.random.Generator) -> Floats:
-    """Draw a cloud, (32, 32) with values from 0 to 1: the diamond-square fractal on a torus."""
-    cloud = np.zeros((SIDE, SIDE))
-    step, wibble = SIDE, 100.0
+def plasma(side: int, decay: float, rng: np.random.Generator) -> Floats:
+    """Draw a cloud, (side, side) with values from 0 to 1: the diamond-square fractal on a torus. The side is a power of two."""
+    cloud = np.zeros((side, side))
+    step, wibble = side, 100.0
 
     def mean_of(*neighbors: Floats) -> Floats:
         # the recipe scales a draw from ±wibble by wibble once more: noise falls with decay squared
@@ -42,35 +39,45 @@ def plasma(decay: float, rng: np.random.Generator) -> Floats:
 
 def fog(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
     """Add a cloud and scale back, so that the brightest value keeps its place."""
-    thickness, decay = ((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75))[severity - 1]
+    thickness, decay = constants("fog", severity, image)
     light = image / 255
+    height, width = image.shape[:2]
+    cloud = plasma(1 << (max(height, width) - 1).bit_length(), decay, rng)[:height, :width, None]
     brightest = float(light.max())
-    foggy = light + thickness * plasma(decay, rng)[..., None]
+    foggy = light + thickness * cloud
     return to_uint8_range(foggy * brightest / (brightest + thickness))
 
 
 @cache
-def frost_picture(name: str) -> Pixels:
-    """Read a picture of frost, already shrunk to a fifth as the recipe does (see frost/NOTICE.md)."""
-    with (files("ttaps.data") / "frost" / f"{name}.png").open("rb") as file:
-        return np.asarray(Image.open(file).convert("RGB"))
+def frost_picture(name: str, scale: float, height: int, width: int) -> Pixels:
+    """Return a picture of frost at a scale, or larger if a piece of this height and width must fit in (see frost/NOTICE.md)."""
+    small = _read_frost(f"{name}.png")  # at a fifth, as for CIFAR
+    if scale == 0.2 and small.shape[0] > height and small.shape[1] > width:
+        return small
+    picture = _read_frost(f"{name}.jpg")
+    scale = max(scale, (height + 1) / picture.shape[0], (width + 1) / picture.shape[1])
+    return picture if scale == 1 else np.asarray(require("cv2").resize(picture, (0, 0), fx=scale, fy=scale))
+
+
+def _read_frost(file: str) -> Pixels:
+    with (files("ttaps.data") / "frost" / file).open("rb") as opened:
+        return np.asarray(Image.open(opened).convert("RGB"))
 
 
 def frost(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
     """Lay a random piece of a frost picture over the image."""
-    keep, cover = ((1.0, 0.2), (1.0, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))[severity - 1]
-    picture = frost_picture(FROST_PICTURES[rng.integers(len(FROST_PICTURES))])
-    top, left = rng.integers(0, (picture.shape[0] - SIDE, picture.shape[1] - SIDE))
-    piece = picture[top : top + SIDE, left : left + SIDE]
+    keep, cover, scale = constants("frost", severity, image)
+    height, width = image.shape[:2]
+    picture = frost_picture(FROST_PICTURES[rng.integers(len(FROST_PICTURES))], scale, height, width)
+    top, left = rng.integers(0, (picture.shape[0] - height, picture.shape[1] - width))
+    piece = picture[top : top + height, left : left + width]
     return np.clip(keep * image + cover * piece, 0, 255)
 
 
 def luminance(light: Floats) -> Floats:
     """Return 0.299 R + 0.587 G + 0.114 B of float32 light, one fused multiply-add after the other.
-
     A matrix product would fuse them on some machines and not on others, and change one value in 10,000 by one level. In 64 bits
-    the products are exact, so this is the same everywhere.
-    """
+    the products are exact, so this is the same everywhere."""
     red, green, blue = (light[..., channel].astype(np.float64) for channel in range(3))
     gray = (red * np.float32(0.299)).astype(np.float32)
     gray = (green * np.float32(0.587) + gray).astype(np.float32)
@@ -79,16 +86,10 @@ def luminance(light: Floats) -> Floats:
 
 def snow(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
     """Whiten the image, then let flakes fall, blurred along their way, once upright and once upside down."""
-    mean, sigma, zoom, least, radius, blur, keep = (
-        (0.10, 0.2, 1.00, 0.60, 8, 3, 0.95),
-        (0.10, 0.2, 1.00, 0.50, 10, 4, 0.90),
-        (0.15, 0.3, 1.75, 0.55, 10, 4, 0.90),
-        (0.25, 0.3, 2.25, 0.60, 12, 6, 0.85),
-        (0.30, 0.3, 1.25, 0.65, 14, 12, 0.80),
-    )[severity - 1]
-    flakes = tools.clipped_zoom(rng.normal(mean, sigma, size=(SIDE, SIDE, 1)), zoom)
+    mean, sigma, zoom, least, radius, blur, keep = constants("snow", severity, image)
+    flakes = tools.clipped_zoom(rng.normal(mean, sigma, size=(*image.shape[:2], 1)), zoom)
     flakes = (np.where(flakes < least, 0, np.clip(flakes, 0, 1)) * 255).astype(np.uint8)
-    falling = tools.motion_blur(flakes, radius, blur, degrees=rng.uniform(-135, -45)) / 255
+    falling = tools.motion_blur(flakes, round(radius), blur, degrees=rng.uniform(-135, -45)) / 255
     light = image.astype(np.float32) / 255
     white = np.maximum(light, luminance(light)[..., None] * 1.5 + 0.5)
     return to_uint8_range(keep * light + (1 - keep) * white + falling + np.rot90(falling, 2))
@@ -96,19 +97,14 @@ def snow(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
 
 def spatter(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
     """Splash water (severity 1 to 3) or mud (4 and 5) on the lens."""
-    mean, sigma, smooth, least, strength = (
-        (0.62, 0.1, 0.7, 0.70, 0.5),
-        (0.65, 0.1, 0.8, 0.70, 0.5),
-        (0.65, 0.3, 1.0, 0.69, 0.5),
-        (0.65, 0.1, 0.7, 0.69, 0.6),
-        (0.65, 0.1, 0.5, 0.68, 0.6),
-    )[severity - 1]
+    mean, sigma, smooth, least, strength = constants("spatter", severity, image)
     light = image.astype(np.float32) / 255
-    liquid = tools.gaussian(rng.normal(mean, sigma, size=(SIDE, SIDE, 1)), smooth)[..., 0]
+    liquid = tools.gaussian(rng.normal(mean, sigma, size=(*image.shape[:2], 1)), smooth)[..., 0]
     if severity <= 3:
         cover = strength * water(np.where(liquid < least, 0, liquid))[..., None]
         return to_uint8_range(light + cover * WATER)
-    cover = mud(liquid > least, strength)[..., None]
+    blots: Floats = require("skimage.filters").gaussian((liquid > least).astype(np.float32), sigma=strength)
+    cover = np.where(blots < 0.8, 0, blots)[..., None]  # soft edges, and nothing where it is thin
     return to_uint8_range(light * (1 - cover) + cover * MUD)
 
 
@@ -120,10 +116,4 @@ def water(liquid: Floats) -> Floats:
     height = cv2.equalizeHist(cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8))
     lit = cv2.filter2D(height, cv2.CV_8U, np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]))
     shade: Floats = drops * cv2.blur(lit, (3, 3)).astype(np.float32)
-    return shade / float(shade.max())
-
-
-def mud(wet: Floats, smooth: float) -> Floats:
-    """Soften the blots' edges, and leave out what is thin."""
-    blots: Floats = require("skimage.filters").gaussian(wet.astype(np.float32), sigma=smooth)
-    return np.where(blots < 0.8, 0, blots)
+    return shade / (float(shade.max()) or 1)  # a small image may have no drop

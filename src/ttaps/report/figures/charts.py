@@ -1,36 +1,31 @@
-"""Charts of a table: accuracy over gradient steps (the paper's figure 3), over severities and by corruption, and calibration."""
+"""Charts: accuracy over gradient steps (the paper's figure 3), over severities and by corruption, calibration, and a map of projections."""
 
-from __future__ import annotations
-
+import warnings
+import zlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from ttaps.evaluate.frame import IDENTITY, ITEM
-from ttaps.evaluate.statistics import AVERAGE, measure, signed
+from ttaps.errors import DataError
+from ttaps.evaluation.frame import IDENTITY, ITEM
+from ttaps.evaluation.statistics import AVERAGE, measure, signed
 from ttaps.report.columns import TableColumn
-from ttaps.report.figures.style import (
-    FAINT,
-    INK,
-    WIDTH,
-    SeriesStyle,
-    despine,
-    legend_above,
-    new_figure,
-    styled,
-    two_panels,
-)
+from ttaps.report.figures import style
+from ttaps.report.figures.style import FAINT, INK, legend_above, new_figure, styled, two_panels
 from ttaps.report.tables import SEVERITY, Table, in_metric
 
 MANY = 4  # lines: with more of them bands hide each other, and only the last point has its interval
-Series = Mapping[str, tuple[SeriesStyle, pd.DataFrame]]
-"""By label: how a line is drawn, and the statistics of its points by place."""
+Series = Mapping[str, tuple[style.SeriesStyle, pd.DataFrame]]  # by label: its look, and statistics of its points
 BAR = 0.38  # of a row's height
 BINS = 15
 BEFORE = "#bfbfbf"
-ENDS = ("before", "after")
+PROJECTIONS = ("z", "labels", "prototypes", "prototype_labels", "classes", "model", "fingerprint", "data")
 
 
 def step_changes(rows: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
@@ -44,75 +39,57 @@ def step_changes(rows: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def steps_figure(series: Series) -> Any:
-    """Draw accuracy over gradient steps, and its paired change since step 0."""
-    most = max(int(numbers.index[-1]) for _, numbers in series.values())
-    return lines_figure(series, "gradient steps", range(0, most + 1, max(1, most // 10)))
+def by_prototypes(columns: Sequence[TableColumn]) -> list[list[TableColumn]]:
+    """Return groups of columns that differ in K only, in the order of a table: from small to large."""
+    groups = defaultdict(list)
+    for column in columns:
+        groups[column.training, column.spec, column.protocol].append(column)
+    return [group for group in groups.values() if len({column.num_prototypes for column in group}) > 1]
 
 
 def severity_figure(table: Table) -> Any:
     """Draw accuracy at each severity of a table by severity, and its paired change; of very many columns those that adapt."""
-    shown = table.columns if len(table.columns) <= 2 * MANY else table.adapting or table.columns
     series = {}
-    for column in shown:
-        numbers = table.of(column).drop(index=AVERAGE)
-        numbers = in_metric(numbers, table.metric)  # an error of an error is an accuracy
+    for column in table.columns if len(table.columns) <= 2 * MANY else table.adapting or table.columns:
+        numbers = in_metric(table.of(column).drop(index=AVERAGE), table.metric)  # an error of an error is an accuracy
         numbers = numbers.set_axis([int(name.removeprefix(SEVERITY)) for name in numbers.index])
         series[column.label] = column.style, numbers if column.adapts else numbers.assign(change=float("nan"))
-    places = sorted({place for _, numbers in series.values() for place in numbers.index})
-    return lines_figure(series, "severity", places)
+    return lines_figure(series, "severity")
 
 
-@styled
-def lines_figure(series: Series, x_label: str, ticks: Sequence[int]) -> Any:
-    """Draw accuracies above, and below them what adaptation changed, paired; bands are 95 % intervals.
-
-    The change has the narrower band: most images keep their label, and only those that do not can make a difference.
-    """
+@styled()
+def lines_figure(series: Series, x_label: str) -> Any:
+    """Draw accuracies above, and below them the paired change, which has narrower 95 % intervals: most images keep their label."""
     figure, above, below = two_panels(list(series), "accuracy, %", "change, points", x_label)
-    for number, (label, (style, numbers)) in enumerate(series.items()):
-        beside = number / len(series) if len(series) > MANY else None
-        _line(above, label, style, numbers[["after", "after_low", "after_high"]], beside)
-        _line(below, label, style, numbers[["change", "change_low", "change_high"]].dropna(), beside)
+    for number, (label, (look, numbers)) in enumerate(series.items()):
+        for axes, name in ((above, "after"), (below, "change")):
+            values = numbers[[name, f"{name}_low", f"{name}_high"]].dropna()
+            if values.empty:
+                continue
+            places, (middle, low, high) = values.index, values.to_numpy().T
+            if len(series) <= MANY:
+                axes.fill_between(places, low, high, color=look.color, alpha=0.15, linewidth=0)
+            else:
+                x = places[-1] + max(places[-1], 4) * (0.02 + 0.08 * number / len(series))
+                axes.plot([x, x], [low[-1], high[-1]], color=look.color, linewidth=1.1)
+            axes.plot(places, middle, color=look.color, linestyle=look.dashes, marker=look.marker, label=label)
     below.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
-    below.set_xticks(list(ticks))
+    every = sorted({place for _, numbers in series.values() for place in numbers.index})
+    below.set_xticks(every[:: max(1, (len(every) - 1) // 10)])
     legend_above(figure, above)
     return figure
 
 
-def by_prototypes(columns: Sequence[TableColumn]) -> list[list[TableColumn]]:
-    """Return groups of columns that differ in K only, from small to large."""
-    groups: dict[tuple[str, str, str], list[TableColumn]] = {}
-    for column in columns:
-        groups.setdefault((column.training, column.spec, column.protocol), []).append(column)
-    several = [group for group in groups.values() if len({column.num_prototypes for column in group}) > 1]
-    return [sorted(group, key=lambda column: column.num_prototypes) for group in several]
-
-
-def _line(axes: Any, label: str, style: SeriesStyle, values: pd.DataFrame, beside: float | None) -> None:
-    """Draw a line with its band; or, where ``beside`` is given, with the interval of its last point only, that far to the right."""
-    if values.empty:
-        return
-    middle, low, high = (values[name].to_numpy() for name in values)
-    last = values.index[-1]
-    if beside is None:
-        axes.fill_between(values.index, low, high, color=style.color, alpha=0.15, linewidth=0)
-    else:
-        x = last + max(last, 4) * (0.02 + 0.08 * beside)
-        axes.plot([x, x], [low[-1], high[-1]], color=style.color, linewidth=1.1)
-    axes.plot(values.index, middle, color=style.color, linestyle=style.dashes, marker=style.marker, label=label)
-
-
-@styled
+@styled()
 def bars_figure(table: Table, column: TableColumn) -> Any:
     """Draw two bars for each corruption with their 95 % intervals; the average is last."""
     numbers = in_metric(table.of(column), table.metric)  # an error of an error is an accuracy
     places = np.arange(len(numbers))
-    figure = new_figure(WIDTH, 0.27 * len(numbers) + 0.85)
+    figure = new_figure(0.27 * len(numbers) + 0.85)
     axes = figure.subplots()
-    names = {"before": "before", "after": f"after {column.label}"}
     for end, aside, color in (("before", -BAR / 2, BEFORE), ("after", BAR / 2, column.style.color)):
-        axes.barh(places + aside, numbers[end], BAR, color=color, linewidth=0, label=names[end])
+        label = f"after {column.label}" if end == "after" else end
+        axes.barh(places + aside, numbers[end], BAR, color=color, linewidth=0, label=label)
         axes.hlines(places + aside, numbers[f"{end}_low"], numbers[f"{end}_high"], color=INK, linewidth=0.7)
     for place, change in zip(places, numbers["change"], strict=True):
         axes.text(101, place, signed(change), fontsize=6.5, va="center")
@@ -127,9 +104,8 @@ def bars_figure(table: Table, column: TableColumn) -> Any:
 
 def calibration(confidence: pd.Series, correct: pd.Series, bins: int = BINS) -> pd.DataFrame:
     """Return mean confidence, accuracy and number of images by bin ((k - 1) / bins, k / bins]; 0 belongs to the first."""
-    place = np.clip(np.ceil(confidence.astype(float) * bins) - 1, 0, bins - 1).astype(int)
-    frame = pd.DataFrame({"confidence": confidence.astype(float), "accuracy": correct.astype(float)})
-    grouped = frame.groupby(place)
+    frame = pd.DataFrame({"confidence": confidence, "accuracy": correct}, dtype=float)
+    grouped = frame.groupby(np.clip(np.ceil(frame["confidence"].to_numpy() * bins) - 1, 0, bins - 1).astype(int))
     return grouped.mean().assign(count=grouped.size()).reindex(range(bins)).fillna({"count": 0})
 
 
@@ -139,24 +115,74 @@ def calibration_error(bins: pd.DataFrame) -> float:
     return float(100 * (gaps * bins["count"]).sum() / bins["count"].sum())
 
 
-@styled
+@styled()
 def reliability_figure(column: TableColumn, rows: pd.DataFrame) -> Any:
     """Draw accuracy against confidence before and after adaptation, with the share of images in each bin below."""
-    figure = new_figure(WIDTH, 2.45)
+    figure = new_figure(2.45)
     axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(3, 1))
     centers = (np.arange(BINS) + 0.5) / BINS
-    for end, (above, below) in zip(ENDS, axes.T, strict=True):
-        color = BEFORE if end == "before" else column.style.color
+    for end, color, (above, below) in zip(("before", "after"), (BEFORE, column.style.color), axes.T, strict=True):
         bins = calibration(rows[f"confidence_{end}"], rows[f"correct_{end}"])
         above.bar(centers, bins["accuracy"].fillna(0), width=0.9 / BINS, color=color, alpha=0.75, linewidth=0)
         above.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle="--")
         above.plot(bins["confidence"], bins["accuracy"], linestyle="", marker="_", markersize=4, color=INK)
-        above.set(xlim=(-0.02, 1.02), ylim=(0, 1.03), title=f"{end}: ECE {calibration_error(bins):.1f} %")
+        above.set(ylim=(0, 1.03), title=f"{end}: ECE {calibration_error(bins):.1f} %")
         above.set_yticks((0, 0.5, 1), ("0", "0.5", "1"))
         below.bar(centers, bins["count"] / bins["count"].sum(), width=0.9 / BINS, color=color)
-        below.set(xlabel="confidence", yticks=())
+        below.set(xlim=(-0.02, 1.02), xlabel="confidence", yticks=())
         below.set_xticks((0, 0.5, 1), ("0", "0.5", "1"))
-        despine(below, keep=("bottom",))
+        below.spines.left.set_visible(False)
     axes[0, 0].set_ylabel("accuracy")
     axes[1, 0].set_ylabel("images")
     return figure
+
+
+@styled()
+def projection_map(path: Path) -> tuple[str, str, Any]:
+    """Return name, caption and figure of the map of stored projections: images as dots, prototypes as squares."""
+    arrays = read_projections(path)
+    labels, classes = arrays["labels"], arrays["classes"]
+    points, way = to_plane(np.concatenate([arrays["z"], arrays["prototypes"]]))
+    images, squares = points[: len(labels)], points[len(labels) :]
+    figure = new_figure(2.6)
+    axes = figure.subplots()
+    for label, (name, color) in enumerate(zip(classes, style.class_colors(len(classes)), strict=True)):
+        dots = {"alpha": 0.55, "linewidths": 0, "label": str(name), "rasterized": True}
+        axes.scatter(*images[labels == label].T, s=2, color=color, **dots)
+        own = squares[arrays["prototype_labels"] == label]
+        axes.scatter(*own.T, s=9, marker="s", color=color, edgecolors=INK, linewidths=0.4)
+    axes.set_axis_off()
+    if len(classes) <= 20:
+        figure.legend(loc="outside right center", markerscale=2.5, handletextpad=0.1)
+    data, model, fingerprint = (str(arrays[name]) for name in ("data", "model", "fingerprint"))
+    caption = f"{data}: projections z of {len(images)} images before adaptation, colored by class ({way}), model {model} ({fingerprint}); "
+    caption += "squares are prototypes, colored by the class the classifier gives them."
+    return f"{data}-{model}-{fingerprint}", caption, figure
+
+
+def read_projections(path: Path) -> dict[str, NDArray[Any]]:
+    """Read stored projections; a file that holds none, or not all of them, is refused."""
+    remedy = "Remove it, or write it again with ttaps evaluate --projections."
+    damaged = DataError(f"{path} is damaged or holds no projections.\n{remedy}")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in PROJECTIONS}
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error) as error:
+        raise damaged from error
+    z, prototypes = arrays["z"], arrays["prototypes"]
+    labeled = (len(z), len(prototypes)) == (len(arrays["labels"]), len(arrays["prototype_labels"]))
+    if not labeled or z.ndim != 2 or z.shape[1:] != prototypes.shape[1:] or len(z) + len(prototypes) < 3:
+        raise damaged  # fewer than three points make no map
+    return arrays
+
+
+def to_plane(z: NDArray[Any]) -> tuple[NDArray[np.float64], str]:
+    """Return points of the plane for vectors (N, Z), and how they were found: by UMAP where it is installed, else by PCA."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # umap warns of its own choices
+        try:
+            import umap
+        except ImportError:
+            centered = z.astype(np.float64) - z.mean(0, dtype=np.float64)
+            return centered @ np.linalg.svd(centered, full_matrices=False)[2][:2].T, "PCA"
+        return umap.UMAP(n_neighbors=min(15, len(z) - 1), metric="cosine", random_state=0).fit_transform(z), "UMAP"

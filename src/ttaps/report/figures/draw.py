@@ -1,64 +1,65 @@
 """Which figures a report has: all that its rows can be drawn as."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttaps.errors import DataError
-from ttaps.report.columns import TableColumn
+from ttaps.report.columns import RUN, Results
 from ttaps.report.figures import charts
-from ttaps.report.figures.flips import Opener, find_flips, flips_figure, opener
-from ttaps.report.figures.projections import projection_files, projection_map
+from ttaps.report.figures.images import find_flips, flips_figure
 from ttaps.report.figures.style import save_figure
-from ttaps.report.load import RUN, Results
 from ttaps.report.tables import Table, highest_severity
 
 MANY = 12  # columns that adapt: figures of more cannot be told apart
 BANDS = "bands (lines on the right, where there are many methods) are 95 % intervals over images."
+CAPTIONS = {
+    "severities": "{table.data}: accuracy at each severity, averaged over corruptions (above), and what adaptation changed, paired "
+    f"(below); {BANDS}",
+    "steps": "{table.images}: accuracy against gradient steps, averaged over corruptions (above), and its paired change since step 0 "
+    f"(below), of the methods that take at least two; {BANDS}",
+    "steps-k": "{table.images}: {label} with different numbers K of prototypes; lines and bands as in the figure of all methods.",
+    "bars": "{table.images}: accuracy under each corruption before and after {label}; on the right the difference in points.",
+    "reliability": "{table.images}: calibration before and after {label}; a bar that reaches the dashed line is as often right as the "
+    "model is confident. ECE: expected calibration error, 15 bins. Below: the share of images.",
+    "flips": "{table.images}: images whose label {label} changed for better or worse, a few of each corruption, chosen without looking: "
+    "corruption, label before, label after.",
+}
 
 
-@dataclass(frozen=True, eq=False)
-class ReportFigure:
-    """A figure with its name, which is its file's, and its caption."""
+class ReportFigure(NamedTuple):
+    """A figure with its name, which is its file's, its caption and the table that it draws; a map of projections draws none."""
 
     name: str
     caption: str
     figure: Any
     table: Table | None = None
-    """The table that it draws; None for the map of a model's projections."""
 
 
-def draw_all(
-    results: Results, tables: Sequence[Table], root: Path | None = None
-) -> tuple[list[ReportFigure], list[str]]:
-    """Return all figures of some tables, and a note about each that could not be drawn.
-
-    Of several severities the highest is drawn in detail, and accuracy against severity. ``root`` is the folder of the data sets.
-    """
-    figures = [_by_severity(table) for table in tables if table.severity is None]
+def draw_all(results: Results, tables: Sequence[Table], root: Path | None) -> tuple[list[ReportFigure], list[str]]:
+    """Return all figures of some tables, of several severities the highest in detail, and a note about each that could not be drawn."""
+    figures = [_captioned("severities", it, charts.severity_figure(it)) for it in tables if it.severity is None]
     notes: list[str] = []
     for table in highest_severity(tables):
-        adapting = table.adapting
+        adapting = len(table.adapting)
         if not adapting:
             notes.append(f"No figures of {table.images}: nothing was adapted there.")
-        elif len(adapting) > MANY:
-            notes.append(f"No figures of {len(adapting)} columns on {table.images}: more than {MANY} are too many.")
+        elif adapting > MANY:
+            notes.append(f"No figures of {adapting} columns on {table.images}: more than {MANY} are too many.")
         else:
-            figures += _over_steps(table, results)
-            open_data = opener(root)
-            problems: dict[str, list[str]] = {}
-            for column in adapting:
-                figures += _of_column(table, column)
-                figures += _flips(table, column, results, open_data, problems)
-            notes += [f"No images of {', '.join(of)} on {table.images}: {why}." for why, of in problems.items()]
-    figures += _projections(results.folders, notes)
+            figures += [*_over_steps(table, results), *_of_columns(table, results, root, notes)]
+    # The same model and data set in several folders counts once.
+    stored = {path.name: path for folder in results.folders for path in sorted(folder.glob("projections/*.npz"))}
+    for path in stored.values():
+        try:
+            name, caption, figure = charts.projection_map(path)
+            figures.append(ReportFigure(file_name("projections", name), caption, figure))
+        except DataError as error:
+            notes.append(f"No map of projections: {error}")
     names = [figure.name for figure in figures]
     twice = [names[:place].count(name) for place, name in enumerate(names)]  # names are shorter than labels
-    return [replace(f, name=f"{f.name}-{n + 1}" if n else f.name) for f, n in zip(figures, twice, strict=True)], notes
+    return [f._replace(name=f"{f.name}-{n + 1}") if n else f for f, n in zip(figures, twice, strict=True)], notes
 
 
 def save_all(figures: Sequence[ReportFigure], folder: Path) -> None:
@@ -73,73 +74,35 @@ def file_name(*parts: str) -> str:
     return re.sub(r"[^a-z0-9.+]+", "-", "-".join(parts).lower()).strip("-.")[:120]
 
 
-def _prefix(table: Table) -> str:
-    return f"{table.data}-{table.severity}" if table.severity else table.data
-
-
-def _by_severity(table: Table) -> ReportFigure:
-    what = "accuracy at each severity, averaged over corruptions (above), and what adaptation changed, paired (below)"
-    caption = f"{table.data}: {what}; {BANDS}"
-    return ReportFigure(file_name(table.data, "severities"), caption, charts.severity_figure(table), table)
+def _captioned(kind: str, table: Table, figure: Any, label: str = "") -> ReportFigure:
+    where = f"{table.data}-{table.severity}" if table.severity else table.data
+    return ReportFigure(file_name(where, kind, label), CAPTIONS[kind].format(table=table, label=label), figure, table)
 
 
 def _over_steps(table: Table, results: Results) -> Iterator[ReportFigure]:
     """Draw columns that take at least two steps: one step is before and after, which bars show."""
-    changes = {
-        column.label: charts.step_changes(column.at(table.severity), results.traces) for column in table.adapting
-    }
-    columns = {column.label: column for column in table.adapting if len(changes[column.label]) > 2}
-    if not columns:
-        return
-    caption = (
-        f"{table.images}: accuracy against gradient steps, averaged over corruptions (above), and its paired change since step 0 "
-        f"(below), of the methods that take at least two; {BANDS}"
-    )
-    figure = charts.steps_figure({label: (column.style, changes[label]) for label, column in columns.items()})
-    yield ReportFigure(file_name(_prefix(table), "steps"), caption, figure, table)
-    for group in charts.by_prototypes(list(columns.values())):
-        spec = group[0].spec
+    changes = {each.label: charts.step_changes(each.at(table.severity), results.traces) for each in table.adapting}
+    columns = [column for column in table.adapting if len(changes[column.label]) > 2]
+    if columns:
+        series = {column.label: (column.style, changes[column.label]) for column in columns}
+        yield _captioned("steps", table, charts.lines_figure(series, "gradient steps"))
+    for group in charts.by_prototypes(columns):
         series = {f"K={column.num_prototypes}": (column.style, changes[column.label]) for column in group}
-        caption = f"{table.images}: {spec} with different numbers K of prototypes; lines and bands as in the figure of all methods."
-        yield ReportFigure(file_name(_prefix(table), "steps-k", spec), caption, charts.steps_figure(series), table)
+        yield _captioned("steps-k", table, charts.lines_figure(series, "gradient steps"), group[0].spec)
 
 
-def _of_column(table: Table, column: TableColumn) -> Iterator[ReportFigure]:
-    where, label = table.images, column.label
-    caption = (
-        f"{where}: accuracy under each corruption before and after {label}; on the right the difference in points."
-    )
-    yield ReportFigure(file_name(_prefix(table), "bars", label), caption, charts.bars_figure(table, column), table)
-    caption = (
-        f"{where}: calibration before and after {label}; a bar that reaches the dashed line is as often right as the model is "
-        "confident. ECE: expected calibration error, 15 bins. Below: the share of images."
-    )
-    figure = charts.reliability_figure(column, column.at(table.severity))
-    yield ReportFigure(file_name(_prefix(table), "reliability", label), caption, figure, table)
-
-
-def _flips(
-    table: Table, column: TableColumn, results: Results, open_data: Opener, problems: dict[str, list[str]]
-) -> Iterator[ReportFigure]:
-    rows = column.at(table.severity)
-    own = rows[(rows[RUN] == rows[RUN].iloc[0]).all(axis=1)]  # of one seed
-    size = results.models.get(str(own["fingerprint"].iat[0]), {}).get("model", {}).get("image_size", 32)
-    flips, problem = find_flips(own, open_data, size)
-    if problem:
-        problems.setdefault(problem, []).append(column.label)
-        return
-    caption = (
-        f"{table.images}: images whose label {column.label} changed for better or worse, a few of each corruption, chosen without "
-        "looking: corruption, label before, label after."
-    )
-    yield ReportFigure(file_name(_prefix(table), "flips", column.label), caption, flips_figure(flips), table)
-
-
-def _projections(folders: Sequence[Path], notes: list[str]) -> Iterator[ReportFigure]:
-    for path in projection_files(folders):
-        try:
-            name, caption, figure = projection_map(path)
-        except DataError as error:
-            notes.append(f"No map of projections: {error}")
+def _of_columns(table: Table, results: Results, root: Path | None, notes: list[str]) -> Iterator[ReportFigure]:
+    opened: dict[Any, Any] = {}  # data sets, for a folder of images is read whole for its digest
+    problems: dict[str, list[str]] = {}
+    for column in table.adapting:
+        rows, label = column.at(table.severity), column.label
+        yield _captioned("bars", table, charts.bars_figure(table, column), label)
+        yield _captioned("reliability", table, charts.reliability_figure(column, rows), label)
+        own = rows[(rows[RUN] == rows[RUN].iloc[0]).all(axis=1)]  # of one seed
+        size = results.models.get(str(own["fingerprint"].iat[0]), {}).get("model", {}).get("image_size", 32)
+        tiles, problem = find_flips(own, root, size, opened)
+        if tiles:
+            yield _captioned("flips", table, flips_figure(tiles), label)
         else:
-            yield ReportFigure(file_name("projections", name), caption, figure)
+            problems.setdefault(problem, []).append(label)
+    notes += [f"No images of {', '.join(labels)} on {table.images}: {why}." for why, labels in problems.items()]

@@ -1,7 +1,5 @@
 """Learning curves: validation accuracy and training cross-entropy over epochs, from the records in run folders."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,20 +14,18 @@ from ttaps.errors import TtapsError
 from ttaps.report.figures.style import FAINT, SPARE_COLORS, legend_above, series_style, styled, two_panels
 
 METRICS, SETTINGS, MODEL = "metrics.jsonl", "train.toml", "config.json"
-FindStart = Callable[[str, str], Path | None]
-"""Return the folder of the model with this name and fingerprint; None where it is gone."""
+FindModel = Callable[[str, str], Path | None]  # by name and fingerprint; None where it is gone
 
 
 @dataclass(frozen=True, eq=False)
 class LearningCurve:
-    """One run, over epochs."""
+    """One run, over so many epochs."""
 
     name: str
     objective: str
     points: pd.DataFrame
     """Rows with an ``epoch`` and one of: ``validation`` (% right), ``cross_entropy`` (nats), ``pixels`` (of images from then on)."""
     epochs: float
-    """How many it had."""
 
     def get(self, what: str) -> pd.DataFrame:
         """Return the points of one kind, by epoch and value."""
@@ -42,14 +38,13 @@ class LearningCurve:
         return [(epoch, int(value)) for epoch, value in changes.to_numpy()]
 
 
-def read_curve(name: str, folder: Path, find_start: FindStart = lambda name, fingerprint: None) -> LearningCurve:
+def read_curve(name: str, folder: Path, find_start: FindModel = lambda name, fingerprint: None) -> LearningCurve:
     """Read the record of a run, and before it that of the model it started from, where ``find_start`` finds the very same one."""
     own, settings = _read(name, folder)
-    if not settings.get("init_from") or not (folder / MODEL).exists():
-        return own
-    start = json.loads((folder / MODEL).read_text("utf-8")).get("init_from", {})
+    model = folder / MODEL
+    start = json.loads(model.read_text("utf-8")).get("init_from") if model.exists() else None
     try:
-        found = find_start(settings["init_from"], start["fingerprint"]) if start else None
+        found = find_start(settings["init_from"], start["fingerprint"]) if start and settings.get("init_from") else None
         before = read_curve(name, found, find_start) if found else None
     except TtapsError:  # it is gone, or has no record
         before = None
@@ -62,16 +57,15 @@ def read_curve(name: str, folder: Path, find_start: FindStart = lambda name, fin
 
 def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
     """Read one record and its settings. Epochs are known at every logged step; those between are in proportion."""
-    missing = f"{name} has no record of its training"
+    missing, path = f"{name} has no record of its training", folder / METRICS
     try:
-        lines = (folder / METRICS).read_text("utf-8").splitlines()
-        rows = pd.DataFrame([json.loads(line) for line in lines if line.endswith("}")])
+        rows = pd.DataFrame([json.loads(line) for line in path.read_text("utf-8").splitlines() if line.endswith("}")])
     except (OSError, ValueError) as error:
-        raise TtapsError(f"{missing}: {folder / METRICS} cannot be read ({error}).") from error
+        raise TtapsError(f"{missing}: {path} cannot be read ({error}).") from error
     rows = rows.reindex(columns=["step", "epoch", "validation_accuracy", "ce"])
     logged = rows.dropna(subset=["epoch"])
     if logged.empty:
-        raise TtapsError(f"{missing} yet: {folder / METRICS} has no step in it.")
+        raise TtapsError(f"{missing} yet: {path} has no step in it.")
     step, epochs = logged[["step", "epoch"]].iloc[-1]
     settings = read_toml(folder / SETTINGS)
     schedule = settings.get("schedule", {})
@@ -83,7 +77,7 @@ def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
     return LearningCurve(name, settings["objective"], points, float(epochs)), settings
 
 
-@styled
+@styled()
 def learning_figure(curves: Sequence[LearningCurve]) -> Any:
     """Draw runs in one figure: accuracy above, loss below, and a line where the resolution changes in all of them."""
     curves = since_parting(curves)
@@ -107,20 +101,19 @@ def learning_figure(curves: Sequence[LearningCurve]) -> Any:
 
 
 def since_parting(curves: Sequence[LearningCurve]) -> Sequence[LearningCurve]:
-    """Leave out what runs have in common, but for the end of it: as much as there is after they part."""
+    """Leave out what runs have in common, but for the end of it (as much as there is after they part) and the resolution there."""
     each = [list(curve.get("validation").itertuples(index=False, name=None)) for curve in curves]
     common = list(takewhile(lambda points: len(set(points)) == 1, zip(*each, strict=False)))
     if not common or all(len(points) == len(common) for points in each):  # nothing in common, or all
         return curves
     first = 2 * common[-1][0][0] - max(curve.epochs for curve in curves)
-    return [_since(curve, first) for curve in curves] if first > common[0][0][0] else curves
-
-
-def _since(curve: LearningCurve, first: float) -> LearningCurve:
-    """Return a run from an epoch on, with the resolution that it had then."""
-    points = curve.points
-    points = points.assign(epoch=points["epoch"].where(points["pixels"].isna(), points["epoch"].clip(lower=first)))
-    return replace(curve, points=points[points["epoch"] >= first])
+    if first <= common[0][0][0]:
+        return curves
+    cut = []
+    for curve in curves:
+        late = curve.points["epoch"].clip(lower=first).where(curve.points["pixels"].notna(), curve.points["epoch"])
+        cut.append(replace(curve, points=curve.points.assign(epoch=late)[late >= first]))
+    return cut
 
 
 def smoothed(points: pd.DataFrame, most: int = 8) -> pd.DataFrame:

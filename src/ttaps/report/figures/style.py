@@ -1,63 +1,38 @@
 """How every figure looks: one color per method everywhere, one matplotlib style file. matplotlib is imported only to draw."""
 
-from __future__ import annotations
-
 import importlib.util
-import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from colorsys import hsv_to_rgb
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, NamedTuple
 
 from ttaps.errors import MissingExtra, UsageError
 from ttaps.files import atomic_write
 from ttaps.rng import derive_seed
 
-P = ParamSpec("P")
-STYLE = Path(__file__).parents[1] / "ttaps.mplstyle"
-FORMATS = ("png", "pdf", "svg")
-PAGE_DPI = 220  # in a web page: sharp on screens with two pixels for one
-WIDTH = 3.4  # inches: one column of a paper with two
-
 # Okabe and Ito's palette: distinguishable for color-blind readers, and in gray.
 METHOD_COLORS = {
-    "source": "#7a7a7a",
-    "augment": "#b2182b",
-    "ttaps": "#0072b2",
-    "ttt": "#d55e00",
-    "mt3": "#cc79a7",
-    "memo": "#e69f00",
-    "tent": "#009e73",
-    "bn": "#56b4e9",
-    "baseline": "#7a7a7a",
-    "jt": "#a6761d",
-    "jt tta": "#8c6bb1",
-    "jt+ent": "#4d4d4d",
-}
+    "source": "#7a7a7a", "augment": "#b2182b", "ttaps": "#0072b2", "ttt": "#d55e00", "mt3": "#cc79a7", "memo": "#e69f00",
+    "tent": "#009e73", "bn": "#56b4e9", "baseline": "#7a7a7a", "jt": "#a6761d", "jt tta": "#8c6bb1", "jt+ent": "#4d4d4d",
+}  # fmt: skip
 SPARE_COLORS = ("#1b7837", "#5ab4ac", "#c51b7d", "#542788")
 SHADES = (0.0, -0.4, 0.35, -0.65, 0.6)  # towards black, or towards white
 MARKERS, DASHES = ("o", "s", "^", "D", "v", "P", "X"), ("-", "--", ":", "-.")
 CLASS_COLORS = (
-    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"),
-    *("#56b4e9", "#8c6bb1", "#a6761d", "#666666", "#000000"),
-)
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#a6761d", "#666666", "#000000",
+)  # fmt: skip
 RIGHT, WRONG = "#1a7f37", "#c62828"
 INK, FAINT = "#222222", "#8a8a8a"
 
 
-@dataclass(frozen=True)
-class SeriesStyle:
+class SeriesStyle(NamedTuple):
     """How a column of a table is drawn, in every figure."""
 
-    color: str = "#000000"
-    marker: str = MARKERS[0]
-    dashes: str = DASHES[0]
-
-
-PLAIN = SeriesStyle()
+    color: str
+    marker: str
+    dashes: str
 
 
 def series_style(method: str, variant: int) -> SeriesStyle:
@@ -74,38 +49,32 @@ def shade(color: str, amount: float) -> str:
     return "#" + "".join(f"{round(part + (end - part) * abs(amount)):02x}" for part in parts)
 
 
+def class_colors(count: int) -> list[Any]:
+    """Return a color for each class: those of the palette while they last, else hues around the circle, light and dark in turn."""
+    if count <= len(CLASS_COLORS):
+        return list(CLASS_COLORS[:count])
+    return [hsv_to_rgb(label / count, 0.9, (0.95, 0.55)[label % 2]) for label in range(count)]
+
+
 def check_figure(path: Path) -> None:
     """Refuse a figure that could not be written in the end, before any work is done for it."""
-    if path.suffix[1:].lower() not in FORMATS:
-        raise UsageError(f"A figure must end in {', '.join('.' + name for name in FORMATS)}, not '{path.name}'.")
+    if path.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise UsageError(f"A figure must end in .png, .pdf, .svg, not '{path.name}'.")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtra("Drawing a figure", "figures")
 
 
 @contextmanager
-def figure_style() -> Iterator[None]:
-    """Apply the style file; the settings of whoever else uses matplotlib are left alone."""
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise MissingExtra("Drawing a figure", "figures") from error
-    with mpl.rc_context(fname=STYLE):
+def styled() -> Iterator[None]:
+    """Apply the style file, in a block or to a function; the settings of whoever else uses matplotlib are left alone."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(fname=Path(__file__).parents[1] / "ttaps.mplstyle"):
         yield
 
 
-def styled(draw: Callable[P, Any]) -> Callable[P, Any]:
-    """Draw a figure in the package's style."""
-
-    @wraps(draw)
-    def in_style(*args: P.args, **kwargs: P.kwargs) -> Any:
-        with figure_style():
-            return draw(*args, **kwargs)
-
-    return in_style
-
-
-def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure of so many inches; it belongs to no window and no global list of figures."""
+def new_figure(height: float, width: float = 3.4) -> Any:
+    """Return an empty figure of so many inches, in no window or global list; 3.4 is one column of a paper with two."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))
@@ -113,8 +82,7 @@ def new_figure(width: float, height: float) -> Any:
 
 def two_panels(labels: Sequence[str], above_label: str, below_label: str, x_label: str) -> tuple[Any, Any, Any]:
     """Return a figure with two plots over the same x, one above the other, and room for a legend on top."""
-    lines = sum(legend_label(label).count("\n") + 1 for label in labels)
-    figure = new_figure(WIDTH, 3.0 + 0.12 * lines)
+    figure = new_figure(3.0 + 0.12 * sum(legend_label(label).count("\n") + 1 for label in labels))
     above, below = figure.subplots(2, sharex=True)
     for axes, label in ((above, above_label), (below, below_label)):
         axes.set_ylabel(label)
@@ -140,22 +108,7 @@ def legend_label(label: str, width: int = 62) -> str:
     return "\n".join(lines)
 
 
-def despine(axes: Any, keep: Sequence[str] = ()) -> None:
-    """Hide the lines of a frame that carry no information."""
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in keep)
-
-
 def save_figure(figure: Any, path: Path) -> None:
     """Write a figure whole or not at all, in the format its name ends in."""
-    check_figure(path)
-    with atomic_write(path) as scratch, figure_style():
+    with atomic_write(path) as scratch, styled():
         figure.savefig(scratch, format=path.suffix[1:].lower())
-
-
-def png_bytes(figure: Any) -> bytes:
-    """Return a figure as PNG, for a web page."""
-    buffer = io.BytesIO()
-    with figure_style():
-        figure.savefig(buffer, format="png", dpi=PAGE_DPI)
-    return buffer.getvalue()

@@ -1,0 +1,336 @@
+"""What can be typed: every command and its options, with their defaults and help. None of it needs torch, which takes seconds to import."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from tyro.conf import Positional, arg
+
+from ttaps.training.config import TrainConfig
+
+NO_PREFIX = arg(name="")
+ModelName = Annotated[str, Positional, arg(metavar="MODEL")]
+Folders = Annotated[tuple[Path, ...], Positional, arg(metavar="FOLDER...", help_behavior_hint="(required)")]
+DataSets = tuple[Literal["cifar10", "cifar100", "cifar10-c", "cifar100-c"], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOption:
+    """A command that can output JSON."""
+
+    json: bool = False
+    """Output JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataRootOption:
+    """A command that reads data sets."""
+
+    data_root: Path | None = None
+    """Folder of the data sets; else $TTAPS_DATA, else ./data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """A command that computes, on a GPU if there is one."""
+
+    threads: int | None = None
+    """CPU threads; torch's own choice if not given."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnNetworkOptions:
+    """A command whose MODEL may be a network of the user's own, such as my_nets.py:make_net."""
+
+    weights: Path | None = None
+    """Of your own network (MODEL is my_nets.py:make_net): its state_dict, .safetensors or as torch.save writes it."""
+    size: int | None = None
+    """Of your own network: height and width of its images."""
+    classes: str = ""
+    """Of your own network: the names of its classes, comma-separated, or a file with a name per line; numbers if empty."""
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Of your own network: channel means to take off pixels in [0, 1]."""
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    """Of your own network: channel deviations to divide by."""
+    trust: bool = False
+    """Of your own network: load weights that are a pickle of more than tensors, which runs code from that file."""
+    backbone: str = ""
+    """Of a run folder trained with a backbone of your own, if its file has moved or changed since: like my_nets.py:make_net."""
+
+
+@dataclass(frozen=True)
+class Demo(DeviceOptions, JsonOption):
+    """Adapt the embedded model to the embedded corrupted images: a table of accuracy before and after, and a figure.
+
+    Example: ttaps demo"""
+
+    images: int = 200  # under each of nine corruptions: 80 s of CPU time, under a minute on two idle cores
+    """Images under each corruption, at most 200."""
+    out: Path = Path("ttaps-demo.png")
+    """The figure: PNG, PDF or SVG."""
+    model: str = "cifar10"
+    """A model of CIFAR-10: by name, or a run folder."""
+
+
+@dataclass(frozen=True)
+class Adapt(OwnNetworkOptions, DeviceOptions, JsonOption):
+    """Adapt a model to each image on its own and print its label before and after. The model is not changed.
+
+    Example: ttaps adapt cifar10 cat.png --method ttaps:tuned --steps 4"""
+
+    model: ModelName
+    """A model by name (cifar10; ttaps info lists them), a run folder, or your own network, like my_nets.py:make_net."""
+    images: Annotated[tuple[Path, ...], Positional, arg(metavar="IMAGE...", help_behavior_hint="(required)")]
+    """Image files, of any size."""
+    method: str = "ttaps:tuned"
+    """How to adapt: a method, preset and settings, like ttaps:tuned[steps=6] (ttaps methods lists them); the options below are its own."""
+    figure: Path | None = None
+    """Draw what happened into this PNG, PDF or SVG file."""
+    seed: int = 0
+    """Seed of the views."""
+
+
+@dataclass(frozen=True)
+class Evaluate(OwnNetworkOptions, DeviceOptions, DataRootOption, JsonOption):
+    """Measure accuracy before and after adaptation. It can be killed at any time; the same command resumes.
+
+    Example: ttaps evaluate cifar10 --methods "source,ttaps:tuned[lr=1]" --limit 20
+
+    torchrun --nproc-per-node N -m ttaps evaluate ... splits the images over N processes, with the same rows as one."""
+
+    model: ModelName
+    """A model by name (cifar10; ttaps info lists them), a run folder, or your own network, like my_nets.py:make_net."""
+    data: str = "sample"
+    """sample (in the package), cifar10, cifar100, these with -c (corrupted) or -val-c, a folder of class folders, or an .npz file."""
+    methods: str = "source,ttaps"
+    """Comma-separated methods (see ttaps methods); ttaps:fast is the preset fast, ttaps[lr=1,steps=5] has these settings."""
+    severity: str = ""
+    """Comma-separated severities 1 to 5 of a corrupted set, or all; 5 if empty."""
+    corruptions: str = ""
+    """Comma-separated corruptions; all of the paper's if empty."""
+    images_per_corruption: Annotated[int | None, arg(aliases=["--limit"])] = None
+    """Images under each corruption, all if not given: a stratified sample, the same one each time."""
+    seeds: str = "0"
+    """Comma-separated seeds of the views."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """A setting of a method, like ttaps.lr=0.3 or ttaps.views.flip_p=0; may be given several times."""
+    protocol: Literal["episodic", "online", "continual"] | None = None
+    """For every method that has the choice: reset after each image or batch, after each corruption, or never; if not given, as the
+    method's own settings say."""
+    batch_size: int | None = None
+    """Images that are adapted together, for every method that has the choice (TENT's authors: 200); if not given, as its settings say."""
+    out: Path | None = None
+    """Folder of the results; results/MODEL-DATA if not given."""
+    shard: str | None = None
+    """Only part i/n of the work, like 1/4; all parts may write to the same folder."""
+    projections: int = 0
+    """Also store the projections of this many images, for the map that ttaps report draws; 0 for none."""
+
+
+@dataclass(frozen=True)
+class Report(JsonOption, DataRootOption):
+    """The paper's tables and figures from stored results, with intervals and paired tests. No model is needed.
+
+    Example: ttaps report results/first --html report.html --figures figures"""
+
+    folders: Folders
+    """Folders of results; the same experiment in several of them is one."""
+    table: Literal["auto", "text", "md", "tex", "csv"] = "auto"
+    """Format of the tables: text for a terminal, Markdown, LaTeX, or one tidy CSV of all numbers; auto is text on a terminal, else md."""
+    metric: Literal["accuracy", "error"] = "accuracy"
+    """What the tables show; figures always show accuracy."""
+    published: bool = True
+    """Show the paper's numbers beside ours."""
+    figures: Path | None = None
+    """Folder to draw all figures into, as PDF and PNG."""
+    html: Path | None = None
+    """Write one HTML page with everything; it needs no other file."""
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Join the results of several folders, from shards or other machines. Merging twice changes nothing.
+
+    Example: ttaps results merge results/all results/machine-1 results/machine-2"""
+
+    out: Annotated[Path, Positional, arg(metavar="OUT")]
+    """Folder that gets all results; created if missing."""
+    folders: Folders
+    """Folders of results; they are not changed."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the accuracy of every experiment and corruption as a tidy CSV or Parquet file, or one line per image.
+
+    Example: ttaps results export results/cifar10-sample images.csv --images"""
+
+    folder: Annotated[Path, Positional, arg(metavar="FOLDER")]
+    """Folder of results."""
+    file: Annotated[Path, Positional, arg(metavar="FILE")]
+    """The file to write, .csv or .parquet."""
+    images: bool = False
+    """A line for every image: its file, its label, the predictions before and after and their confidence."""
+    steps: bool = False
+    """A line for every step, 0 being before adaptation, instead of the last one only."""
+
+
+@dataclass(frozen=True)
+class Train(DeviceOptions, DataRootOption):
+    """Train a model. It can be killed at any time; the same command resumes the run.
+
+    Example: ttaps train --config smoke --out runs/smoke
+
+    torchrun --nproc-per-node N -m ttaps train ... splits every batch over N processes, with the same result as one.
+    Every setting can be overridden here; a run folder keeps all of them in train.toml."""
+
+    out: Path
+    """Run folder: the model, its card, its settings and its metrics."""
+    config: str | None = None
+    """A preset by name (smoke, paper/jt+ent, cpu/jt+ent-cifar10, ...) or a TOML file; its settings are the defaults below."""
+    resume: bool = False
+    """Resume the run in --out with its own settings; no --config needed, and one with other settings is refused."""
+    fork_from: Path | None = None
+    """Start from the state of the run in this folder; refused unless both take the same steps up to there."""
+    settings: Annotated[TrainConfig, NO_PREFIX] = field(default_factory=TrainConfig)
+    any_classes: Annotated[bool, tyro.conf.Fixed, tyro.conf.Suppress] = True  # no --model.num-classes was given
+
+
+@dataclass(frozen=True)
+class Reproduce(DeviceOptions, DataRootOption):
+    """Train and evaluate what is missing, and report. It can be killed at any time; the same command resumes.
+
+    Example: ttaps reproduce small --dry-run
+
+    torchrun --nproc-per-node N -m ttaps reproduce ... splits the work over N processes."""
+
+    preset: Annotated[str, Positional, arg(metavar="PRESET")]
+    """paper-cifar10 or paper-cifar100 (for a GPU), small (hours on two cores), smoke (a minute or two), or a TOML file."""
+    out: Path | None = None
+    """Folder of the models, the results and the report; reproduced/PRESET if not given."""
+    dry_run: bool = False
+    """Print what is to be done and how long it will take, from a short measurement, and do nothing."""
+
+
+@dataclass(frozen=True)
+class Download(DataRootOption):
+    """Download CIFAR-10 or CIFAR-100 in the official layout. If interrupted, the same command resumes it.
+
+    Example: ttaps data download cifar10"""
+
+    name: Positional[Literal["cifar10", "cifar100"]]
+    """Which data set."""
+
+
+@dataclass(frozen=True)
+class Build(DataRootOption):
+    """Build CIFAR-10-C or CIFAR-100-C from the clean test images. If interrupted, the same command resumes it.
+
+    Example: ttaps data build cifar10-c --corruptions fog,frost"""
+
+    name: Positional[Literal["cifar10-c", "cifar100-c"]]
+    """Which data set."""
+    seed: int = 0
+    """Seed of the random corruptions."""
+    corruptions: str = ""
+    """Only these, comma-separated; all 19 if empty."""
+    workers: int | None = None
+    """Processes; all cores if not given."""
+
+
+@dataclass(frozen=True)
+class Verify(DataRootOption, JsonOption):
+    """Report for each data set whether it is present, complete and correct by its checksums, and what to do if not.
+
+    Exit code 1 if a named data set is not correct; without names, if something is damaged or nothing is correct.
+
+    Example: ttaps data verify cifar10 cifar10-c"""
+
+    names: Annotated[DataSets, Positional, arg(metavar="[NAME...]", help_behavior_hint="(default: all)")] = ()
+    """Which data sets: cifar10, cifar100, cifar10-c, cifar100-c."""
+
+
+@dataclass(frozen=True)
+class Bench(JsonOption):
+    """Time adaptation, views and training in turns on this machine, and print ratios: medians of rounds with their quartiles.
+
+    Example: ttaps bench --threads 2 --rounds 3"""
+
+    threads: int | None = None
+    """CPU threads; torch's own choice if not given."""
+    model: str = "cifar10"
+    """A model by name or a run folder."""
+    rounds: int = 5
+    """How many times each is timed."""
+
+
+@dataclass(frozen=True)
+class Info(OwnNetworkOptions, JsonOption):
+    """Describe a model: its card, its numbers and the methods it supports. Without a model, list the names of all models.
+
+    Example: ttaps info cifar10"""
+
+    models: Annotated[tuple[str, ...], Positional, arg(metavar="[MODEL...]")] = ()
+    """Models by name (cifar10; ttaps info lists them) or run folders; an unfinished run is a model from its first checkpoint on."""
+    figure: Path | None = None
+    """Draw the learning curves of these models into this .png, .pdf or .svg file."""
+
+
+@dataclass(frozen=True)
+class Methods(JsonOption):
+    """List the methods: what each needs, adapts and costs per image, as a multiple of one prediction by the same network.
+
+    Example: ttaps methods --measure --rounds 3"""
+
+    measure: bool = False
+    """Measure the cost on this machine, with one image and one thread, instead of printing that of the cifar10 model on a CPU."""
+    model: str = "cifar10"
+    """A model by name or a run folder: the shape of the networks to measure with."""
+    rounds: int = 2
+    """How many times each method is timed."""
+
+
+@dataclass(frozen=True)
+class Serve(DeviceOptions, DataRootOption):
+    """Open a page on this machine that shows an image being damaged, adapted and classified, and the HTTP service behind it.
+
+    Example: ttaps serve cifar10 --results results/first"""
+
+    model: ModelName = "cifar10"
+    """A model by name (cifar10; ttaps info lists them), a run folder, or your own network, like my_nets.py:make_net."""
+    host: str = "127.0.0.1"
+    """Address to listen on; any but this machine's own needs --token."""
+    port: int = 8000
+    """Port to listen on; 0 takes a free one."""
+    token: str | None = None
+    """Who asks must know this; else $TTAPS_TOKEN; auto makes one up."""
+    cors: str = ""
+    """Comma-separated origins, like https://example.org, whose pages may use the service too."""
+    results: Path | None = None
+    """A folder of results, or an HTML report, to show on the page."""
+    workers: int | None = None
+    """Images adapted at the same time; one per core if not given."""
+    queue: int = 16
+    """Requests that may wait for a worker; further ones are refused (429)."""
+    time_limit: float = 60.0
+    """Seconds that a request may take."""
+
+
+COMMANDS: dict[str, tuple[str, Any]] = {
+    "demo": ("accuracy before and after adaptation with the embedded model and images, and a figure of it", Demo),
+    "adapt": ("adapt a model to each of your images on its own, and predict", Adapt),
+    "evaluate": ("accuracy before and after adaptation on a data set, stored row by row", Evaluate),
+    "report": ("tables and figures from stored results, as text, images or one HTML page", Report),
+    "results": ("merge stored results, or export them", {"merge": Merge, "export": Export}),
+    "train": ("train a model that can adapt (baseline, jt, jt+ent, ttt, mt3)", Train),
+    "reproduce": ("a whole table from scratch: train, evaluate and report what is missing", Reproduce),
+    "data": ("download, build and verify data sets", {"download": Download, "build": Build, "verify": Verify}),
+    "bench": ("speed of adaptation, views and training on this machine, as ratios", Bench),
+    "serve": ("a page in the browser that shows an image being adapted, and the HTTP service behind it", Serve),
+    "info": ("what a model is and which methods it supports", Info),
+    "methods": ("the methods: what each needs, adapts and costs", Methods),
+}
+"""What each command does, in a line, and its options, or those of its sub-commands."""

@@ -1,0 +1,113 @@
+"""Stored rows as pandas frames and files: one row per image and experiment, or one for each step. No model is needed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ttaps.errors import MissingExtra, TtapsError, UsageError
+from ttaps.evaluation.statistics import accuracy_table
+from ttaps.evaluation.store import Store
+from ttaps.files import atomic_write
+
+TRAINING = ["objective", "training_seed", "num_prototypes"]
+IDENTITY = ["model", "fingerprint", *TRAINING, "data", "digest", "spec", "method", "protocol", "seed"]
+"""Columns that say which experiment a row belongs to; an unknown objective is "", an unknown training seed -1, an unknown number of
+prototypes 0, so that group-bys need no special case."""
+ITEM = ["corruption", "severity", "image"]
+"""Columns that say which image a row is about; ``image`` is its number in the data set, the same under every corruption."""
+STORED = ["file", "label", "before", "after", "confidence_before", "confidence_after", "seconds"]
+COLUMNS = [*IDENTITY, *ITEM, *STORED[:-1], "correct_before", "correct_after", "seconds", "steps"]
+TRACE_COLUMNS = [*IDENTITY, *ITEM, "file", "label", "step", "prediction", "confidence", "correct", "label_probability"]
+
+
+def load_rows(folders: Sequence[Path], trace: bool = False) -> pd.DataFrame:
+    """Return every stored image as a row with :data:`COLUMNS`; the same experiment in several folders is one.
+    ``before`` and ``after`` are the predicted classes before adaptation and after the last step; -1 is no prediction. ``steps`` is the
+    number of predictions after the first. With ``trace``, there is that column too, as it is stored."""
+    parts, columns = [], [*COLUMNS, "trace"] if trace else COLUMNS
+    for folder in folders:
+        with Store(folder, write=False) as store:
+            parts.append(read_rows(store, trace=trace)[columns])
+    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    if rows.empty:
+        where = ", ".join(map(str, folders))
+        text = f"No image has been evaluated yet in {where}.\nRun the ttaps evaluate command that made it again."
+        raise TtapsError(text)
+    return rows.drop_duplicates([*IDENTITY, *ITEM], ignore_index=True) if len(parts) > 1 else rows
+
+
+def load_traces(folders: Sequence[Path]) -> pd.DataFrame:
+    """Return every stored image after every step (0 is before adaptation) as a row with :data:`TRACE_COLUMNS`."""
+    parts = [_explode(part, int(steps) + 1) for steps, part in load_rows(folders, trace=True).groupby("steps")]
+    return pd.concat(parts, ignore_index=True)[TRACE_COLUMNS]
+
+
+def read_rows(store: Store, experiments: Sequence[int] | None = None, trace: bool = False) -> pd.DataFrame:
+    """Return the rows of some experiments, or of all, with their number in the column ``experiment``."""
+    known, models = store.experiments(), store.models()
+    names = ["experiment", *ITEM, *STORED, "steps", *(["trace"] if trace else [])]
+    query = ", ".join(names).replace("steps", "length(trace) / 12 - 1")
+    numbers = ", ".join(map(str, known if experiments is None else experiments))
+    found = store.select(f"SELECT {query} FROM results WHERE experiment IN ({numbers})")
+    identities = []
+    for number, experiment in known.items():
+        facts = models.get(experiment.fingerprint, {})
+        training = facts.get("objective") or "", facts.get("seed", -1), facts.get("model", {}).get("num_prototypes", 0)
+        own = {**vars(experiment), "method": experiment.method, "experiment": number}
+        identities.append(own | dict(zip(TRAINING, training, strict=True)))
+    rows = pd.DataFrame(list(found), columns=names).merge(pd.DataFrame(identities, columns=["experiment", *IDENTITY]))
+    for end in ("before", "after"):
+        # Not a number: a destroyed network is sure of nothing.
+        rows[f"confidence_{end}"] = rows[f"confidence_{end}"].astype(float).fillna(0.0)
+        rows[f"correct_{end}"] = rows[end] == rows["label"]
+    return rows
+
+
+def export(folder: Path, path: Path, images: bool = False, steps: bool = False) -> None:
+    """Write a CSV or Parquet file: accuracy tables, or with ``images`` every image; with ``steps`` after every step, not only the last."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"{path}: the file must end in .csv or .parquet.")
+    rows = load_traces([folder]) if steps else load_rows([folder])
+    found = with_names(rows, folder) if images else accuracies(rows, steps)
+    with atomic_write(path) as partial:
+        if path.suffix == ".csv":
+            found.to_csv(partial, index=False, lineterminator="\n")
+            return
+        try:
+            found.to_parquet(partial, index=False)
+        except ImportError as error:
+            raise MissingExtra("Writing Parquet", "figures") from error
+
+
+def accuracies(rows: pd.DataFrame, steps: bool = False) -> pd.DataFrame:
+    """Return the accuracy table of every experiment, one below the other; with ``steps`` one for each."""
+    key = [*IDENTITY, *(["step"] if steps else [])]
+    if steps:
+        first = rows.loc[rows["step"] == 0, [*IDENTITY, *ITEM, "correct"]].rename(columns={"correct": "correct_before"})
+        rows = rows.rename(columns={"correct": "correct_after"}).merge(first)
+    parts = {identity: accuracy_table(part).reset_index() for identity, part in rows.groupby(key, sort=False)}
+    return pd.concat(parts, names=key).reset_index(key).reset_index(drop=True)
+
+
+def with_names(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """Add the names of the true and of the predicted classes; "" where there is none."""
+    with Store(folder, write=False) as store:
+        names = {(model, number): name for model, known in store.classes().items() for number, name in enumerate(known)}
+    for column in [name for name in ("label", "before", "after", "prediction") if name in rows]:
+        keys = zip(rows["fingerprint"], rows[column], strict=True)
+        rows[f"{column}_name"] = [names.get(key, "") for key in keys]
+    return rows
+
+
+def _explode(rows: pd.DataFrame, length: int) -> pd.DataFrame:
+    """Return a row for each entry of the traces, which all have the same length."""
+    numbers = np.frombuffer(b"".join(rows["trace"]), dtype="<i4").reshape(len(rows), 3, length)
+    prediction, confidence, label_probability = (numbers[:, part].ravel() for part in range(3))
+    traces = rows.drop(columns="trace").loc[rows.index.repeat(length)]
+    traces["step"], traces["prediction"] = np.tile(np.arange(length), len(rows)), prediction
+    traces["confidence"] = np.nan_to_num(confidence.view("<f4"))
+    traces["label_probability"] = np.nan_to_num(label_probability.view("<f4"))
+    traces["correct"] = traces["prediction"] == traces["label"]
+    return traces

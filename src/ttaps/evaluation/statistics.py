@@ -1,0 +1,148 @@
+"""From rows to numbers: accuracy before and after adaptation with 95 % intervals, and whether a difference is more than chance.
+
+``evaluate``, ``demo``, ``report``, ``reproduce`` and ``results export`` all take their numbers from :func:`accuracy_table` or
+:func:`measure`. A *condition* is a corruption at a severity; its name here includes the model and the seeds, where rows have several."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from math import sqrt
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS
+
+Interval = tuple[float, float]
+Z95 = NormalDist().inv_cdf(0.975)
+ALPHA = 0.05
+AVERAGE = "Avg."
+CONDITION = ["corruption", "severity"]
+STATISTICS = ["n", "before", "before_low", "before_high", "after", "after_low", "after_high"]
+STATISTICS += ["change", "change_low", "change_high", "fixed", "broken", "p"]
+ORDER = {name: place for place, name in enumerate(CORRUPTIONS + EXTRA_CORRUPTIONS)}
+
+
+def accuracy_table(rows: pd.DataFrame, by: Sequence[str] = CONDITION) -> pd.DataFrame:
+    """Return :data:`STATISTICS`, in % and points, for each value of the columns ``by`` and, last, for all rows ("Avg.").
+    Corruptions are in the paper's order. The index has the columns ``by``; where there are two, the average's second one is 0."""
+    rows = rows.assign(condition=_conditions(rows))
+    found = [(key, measure(part)) for key, part in rows.groupby(list(by), sort=False)]
+    found.sort(key=lambda line: [(ORDER.get(part, -1), part) for part in line[0]])
+    if found:
+        found.append(((AVERAGE, 0), measure(rows)))
+    lines = [{**dict(zip(by, key, strict=False)), **numbers} for key, numbers in found]
+    return pd.DataFrame(lines, columns=[*by, *STATISTICS]).set_index(list(by))
+
+
+def compare_table(first: pd.DataFrame, second: pd.DataFrame, by: Sequence[str] = CONDITION) -> pd.DataFrame:
+    """Return the accuracy table of two experiments after their last steps, on the images that both have; the first is ``before``.
+    Where one has several seeds, each is paired with the one most like it: the same model, else the same seed of training."""
+    key, parts = [*CONDITION, "image"], []
+    runs, others = ([part for _, part in side.groupby(["fingerprint", "seed"], sort=False)] for side in (first, second))
+    for number, (run, other) in enumerate(_partners(runs, others)):
+        before = run[[*key, "correct_after"]].rename(columns={"correct_after": "correct_before"})
+        parts.append(before.merge(other[[*key, "correct_after"]], on=key).assign(pair=number))
+    return accuracy_table(pd.concat(parts, ignore_index=True), by)
+
+
+def measure(rows: pd.DataFrame) -> dict[str, float]:
+    """Return the :data:`STATISTICS` of rows; where they are of several conditions, each condition has the same weight.
+    An image under all conditions is one observation: the intervals come from the spread between images, and the test is an exact
+    sign test between the images that gained and those that lost. Under one condition that is Wilson's interval and McNemar's test."""
+    names = rows["condition"] if "condition" in rows else _conditions(rows)
+    condition, image = (np.unique(numbers, return_inverse=True)[1] for numbers in (names, rows["image"]))
+    before, after = (rows[f"correct_{end}"].to_numpy(dtype=float) for end in ("before", "after"))
+    change, sizes = after - before, np.bincount(condition)
+    shares = [_accuracy(right, condition, image) for right in (before, after)]
+    points = (np.bincount(condition, change) / sizes).mean()
+    gains = np.bincount(image, change / (len(sizes) * sizes[condition]))
+    difference = average_difference(gains * len(gains), 1 / len(sizes))
+    percent = [100 * float(x) for share, interval in (*shares, (points, difference)) for x in (share, *interval)]
+    fixed, broken = int((change > 0).sum()), int((change < 0).sum())
+    sums = np.bincount(image, change)  # whole numbers: three fixed and three broken is 0
+    p = mcnemar(int((sums > 0).sum()), int((sums < 0).sum()))
+    return dict(zip(STATISTICS, (len(rows), *percent, fixed, broken, p), strict=True))
+
+
+def significant(line: Mapping[str, Any]) -> Any:
+    """Say whether the change of a line, or of each line of a table, is more than chance: the test and the interval must say so."""
+    return (line["p"] < ALPHA) & ((line["change_low"] > 0) | (line["change_high"] < 0))
+
+
+def signed(number: float) -> str:
+    """Return a difference with its sign; what rounds to nothing is +0.0, never -0.0."""
+    return f"{round(number, 1) + 0.0:+.1f}"
+
+
+def wilson(right: float, n: float) -> Interval:
+    """95 % interval of a share (Wilson's score interval): never outside [0, 1], sensible for few images and at both ends."""
+    if n == 0:
+        return 0.0, 1.0
+    share, weight = right / n, Z95 * Z95 / n
+    center = (share + weight / 2) / (1 + weight)
+    half = Z95 / (1 + weight) * sqrt(share * (1 - share) / n + weight / (4 * n))
+    low = 0.0 if right == 0 else center - half  # exactly, whatever the rounding
+    high = 1.0 if right == n else center + half
+    return low, high
+
+
+def mcnemar(fixed: int, broken: int) -> float:
+    """Exact two-sided McNemar test of the images that changed: P(|X - n/2| ≥ |fixed - n/2|), X ~ Binomial(n = fixed + broken, 1/2)."""
+    from scipy.special import bdtr  # here, as in t_quantile: it takes 0.3 s to import, and scipy.stats three times that
+
+    return min(1.0, 2 * float(bdtr(min(fixed, broken), fixed + broken, 0.5)))
+
+
+def average_difference(changes: ArrayLike, least: float) -> Interval:
+    """95 % interval of the mean of changes that images made, after Bonett and Price (2012) for shares of the same images.
+    That is the normal interval after one image is added that is better by ``least``, the smallest change there can be, and one that is
+    worse, which keeps its promise from about ten images on and does not shrink to a point where nothing changed."""
+    values = np.asarray(changes, dtype=float)
+    n = len(values) + 2
+    center = float(values.sum()) / n
+    half = Z95 * sqrt((float(values @ values + 2 * least * least) / n - center * center) / n)
+    return max(-1.0, center - half), min(1.0, center + half)
+
+
+@cache
+def t_quantile(freedom: int) -> float:
+    """Return the t that 95 % of Student's distribution lie within: what 1.96 is for a spread that was estimated from few parts."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.975))
+
+
+def _accuracy(
+    right: NDArray[np.float64], condition: NDArray[np.intp], image: NDArray[np.intp]
+) -> tuple[float, Interval]:
+    """Mean over conditions, and Wilson's interval for as many independent images as would have the spread found between images.
+    Those are no more than there are, and fewer where the spread of few images is not well known (Korn and Graubard, 1998). All that
+    one image adds to the mean is one part of its variance: the same image under 15 corruptions is not 15 images."""
+    sizes = np.bincount(condition)
+    means = np.bincount(condition, right) / sizes
+    share = float(means.mean())
+    parts = np.bincount(image, (right - means[condition]) / (len(sizes) * sizes[condition]))
+    n = float(len(parts))
+    if len(sizes) > 1 and n > 1 and (variance := float(parts @ parts) * n / (n - 1)):
+        n = min(share * (1 - share) / variance, len(right)) * (Z95 / t_quantile(int(n) - 1)) ** 2
+    return share, wilson(share * n, n)
+
+
+def _conditions(rows: pd.DataFrame) -> Any:
+    """Number the corruptions and severities of each run; ``pair`` is that of :func:`compare_table`."""
+    names = ("pair", "fingerprint", "spec", "seed", *CONDITION)
+    return rows.groupby([name for name in names if name in rows], sort=False).ngroup()
+
+
+def _partners(runs: Sequence[Any], others: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Pair each run of the longer side with the one of the other side that it is most like."""
+
+    def likeness(run: pd.DataFrame, other: pd.DataFrame) -> list[bool]:
+        return [run[name].iat[0] == other[name].iat[0] for name in ("fingerprint", "training_seed", "seed")]
+
+    if len(runs) > len(others):
+        return [(run, max(others, key=partial(likeness, run))) for run in runs]
+    return [(max(runs, key=partial(likeness, other)), other) for other in others]

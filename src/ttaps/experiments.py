@@ -1,0 +1,358 @@
+"""The Python interface to long work: ``ttaps.evaluate`` and ``ttaps.train``, which the commands of these names call."""
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from torch import Tensor, nn
+
+from ttaps.adaptation import Method, ensure_supported
+from ttaps.adaptation.result import collapse
+from ttaps.adaptation.spec import in_protocol, parse_method, parse_methods, set_nested
+from ttaps.api import ImageLike, as_model, load, prepare
+from ttaps.config import flat, from_dict
+from ttaps.data import NAMES, ImageSet
+from ttaps.data import data_root as root_of
+from ttaps.distributed import find_device, init_distributed
+from ttaps.errors import UsageError
+from ttaps.evaluation import frame, run
+from ttaps.evaluation.benchmark import Benchmark, clean_benchmark, open_benchmark
+from ttaps.evaluation.plan import Plan, Shard
+from ttaps.evaluation.statistics import measure, significant
+from ttaps.evaluation.store import Store
+from ttaps.model.checkpoint import Model
+from ttaps.model.own import Backbone, Factory, MeanStd, backbone_factory, backbone_reference
+from ttaps.progress import log_info
+from ttaps.report import accuracy, columns, page, tables
+from ttaps.report.figures import learning, style
+from ttaps.training import fork, run_dir
+from ttaps.training.config import TrainConfig, load_preset
+from ttaps.training.data import training_images
+from ttaps.training.run import Run
+
+Labels = Sequence[int] | Sequence[str] | np.ndarray[Any, Any] | Tensor
+Data = str | Path | ImageSet | tuple[Sequence[ImageLike] | np.ndarray[Any, Any] | Tensor, Labels]
+"""A data set by name, a folder of class folders, an ``.npz`` file, or images and their labels: class numbers or names."""
+IMAGES = "images"  # what a pair of images and labels is called
+
+
+class Folder:
+    """A folder; a temporary one is removed with its last owner."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def temporary(cls) -> Self:
+        """Make one."""
+        made = cls(Path(tempfile.mkdtemp(prefix="ttaps-")))
+        weakref.finalize(made, shutil.rmtree, made.path, ignore_errors=True)
+        return made
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """What :func:`evaluate` found. ``print`` it for tables of accuracy before and after adaptation, with 95 % intervals."""
+
+    store: Folder
+    model: str
+    data: str
+    experiments: tuple[int, ...]
+    """The numbers of the experiments in the folder: a method with a seed each."""
+    plan: Plan
+    """The images that each was asked for."""
+    seconds: dict[str, float]
+    """The time that was spent, by what on."""
+    data_root: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where every image's result is stored; a temporary folder, which goes with this object, unless ``out`` was given."""
+        return self.store.path
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """The stored rows of what was asked, as :func:`ttaps.evaluation.frame.read_rows` returns them."""
+        with Store(self.folder, write=False) as stored:
+            found = frame.read_rows(stored, self.experiments)
+        places = {number: place for place, number in enumerate(self.experiments)}
+        asked = found[self.plan.covers(found)]
+        return asked.sort_values("experiment", key=lambda numbers: numbers.map(places), kind="stable")
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Accuracy in % before and after, with intervals, of each method and seed under each corruption and on average ("Avg.")."""
+        return frame.accuracies(self.rows)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a row for every image and method: its true class, those predicted before and after, and their confidence."""
+        return frame.with_names(self.rows[frame.COLUMNS].reset_index(drop=True), self.folder)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tables as plain values, as ``ttaps evaluate --json`` prints them."""
+        found = [{**one, **accuracy.accuracy_records(table)} for one, table in accuracy.experiment_tables(self.rows)]
+        facts = {"asked": self._asked, "stored": len(self.rows), "seconds": self.seconds, "warnings": self.warnings}
+        return {**facts, "tables": found}
+
+    def report(self, html: str | Path | None = None, figures: str | Path | None = None) -> None:
+        """Write one HTML page with everything, and all figures into a folder, of all results in the folder, as ``ttaps report`` does."""
+        places = Path(html) if html else None, Path(figures) if figures else None
+        page.check_places(*places)
+        stored = columns.load_results([self.folder])
+        page.write_report(stored, tables.make_tables(stored), *places, self.data_root)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line for each method and seed that did great harm."""
+        return list(filter(None, (warning(part) for _, part in self.rows.groupby("experiment", sort=False))))
+
+    @property
+    def _asked(self) -> int:
+        return len(self.plan) * len(self.experiments)
+
+    def __str__(self) -> str:
+        texts = [accuracy.tables_text(accuracy.experiment_tables(self.rows))] if len(self.rows) else []
+        if len(self.rows) < self._asked:
+            rest = "the others come from the other shards, in this folder or added to it with ttaps results merge"
+            texts.append(f"{len(self.rows):,} of {self._asked:,} results are here; {rest}.")
+        return "\n\n".join([*texts, *self.warnings])
+
+    def __repr__(self) -> str:
+        methods = ", ".join(self.rows["spec"].unique())
+        return f"Evaluation({self.model} on {self.data}: {methods}; {len(self.rows):,} results in {self.folder})"
+
+
+def warning(rows: pd.DataFrame) -> str:
+    """Say in one line if the adaptation of an experiment did great harm: accuracy halved, or nearly all images given one label."""
+    line, spec = measure(rows), rows["spec"].iat[0]
+    found = [collapse(rows["before"].tolist(), rows["after"].tolist())]
+    if significant(line) and line["after"] < line["before"] / 2:
+        found.insert(0, f"accuracy fell from {line['before']:.1f} to {line['after']:.1f} %")
+    return f"Warning: {spec}: {'; '.join(filter(None, found))}." if any(found) else ""
+
+
+def evaluate(
+    model: Model | nn.Module | str | Path,
+    data: Data = "sample",
+    methods: str | Method | Sequence[str | Method] = ("source", "ttaps"),
+    *,
+    corruptions: str | Sequence[str] = (),
+    severities: int | Sequence[int] | Literal["all"] = (),
+    images_per_corruption: int | None = None,
+    seeds: int | Sequence[int] = 0,
+    protocol: Literal["episodic", "online", "continual"] | None = None,
+    batch_size: int | None = None,
+    out: str | Path | None = None,
+    size: int | None = None,
+    normalize: MeanStd | None = None,
+    classes: Sequence[str] = (),
+    data_root: str | Path | None = None,
+    device: str | None = None,
+    shard: str | None = None,
+    projections: int = 0,
+) -> Evaluation:
+    """Measure accuracy before and after adaptation and store every image's result.
+
+    ``model`` is what :func:`ttaps.load` returns or takes, or a classifier of your own (``size``, ``normalize`` and ``classes`` as in
+    :func:`ttaps.adapt`). ``data`` is a name (``sample`` is in the package), a folder of class folders, an ``.npz`` file, or a pair
+    of images and labels, class numbers or names. ``methods`` are written as everywhere: ``["source", "ttaps:tuned[steps=6]"]``.
+    ``corruptions``, ``severities`` and ``images_per_corruption`` (a stratified sample, the same one each time) choose among the images.
+    ``protocol`` and ``batch_size`` are for every method that has the choice (docs/methods.md); by default images are adapted one at a time.
+
+    With ``out``, results are kept in that folder, and the same call resumes what was stopped; without it they are in a temporary
+    folder that is removed with the returned object. A model stays where it is (``device`` moves it); one given by name goes to a GPU
+    if there is one. Under ``torchrun`` the processes share the images; ``shard="1/4"`` does one part of four.
+    """
+    if projections < 0:
+        raise UsageError(f"projections must be at least 0, not {projections}.")
+    part = Shard.parse(shard) if shard else Shard.of_rank()
+    if shard and Shard.of_rank().count > 1:
+        raise UsageError("torchrun's processes share the images among themselves: leave --shard out.")
+    subject = _model(model, data, size, normalize, classes)
+    if device or isinstance(model, str | Path):
+        subject.to(find_device(device or "auto"))
+    chosen = [in_protocol(method, protocol, batch_size) for method in _methods(methods, subject.presets)]
+    for method in chosen:  # before a folder of images is read through
+        ensure_supported(method, subject.network, subject.objective)
+    root = Path(data_root) if data_root else None
+    images = open_data(data, subject, corruptions, severities, root)
+    plan = Plan(images.labels, images.corruptions, images.severities, images_per_corruption)
+    store = Folder(Path(out)) if out else Folder.temporary()
+    timing, numbers = run.Timing(), [seeds] if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    limit = images_per_corruption
+    with init_distributed(patience=timedelta(days=1)) as ranks:
+        work: dict[str, Any] = {"shard": part, "distributed": ranks.size > 1, "timing": timing}
+        found = run.evaluate(subject, images, chosen, numbers, folder=store.path, images_per_corruption=limit, **work)
+        ranks.wait()  # so that the table is of all images
+    if projections and ranks.first:
+        run.write_projections(subject, images, store.path, projections)
+    return Evaluation(store, subject.name, images.name, tuple(found), plan, timing.parts(), root)
+
+
+def open_data(
+    data: Data,
+    model: Model,
+    corruptions: str | Sequence[str] = (),
+    severities: int | Sequence[int] | Literal["all"] = (),
+    root: Path | None = None,
+) -> Benchmark:
+    """Open what a model is evaluated on, by name or as it is given."""
+    names = corruptions.split(",") if isinstance(corruptions, str) else corruptions
+    chosen = [name.strip() for name in names if name.strip()]
+    levels = [severities] if isinstance(severities, int) else severities
+    if isinstance(data, str | Path):
+        if str(data) not in NAMES and Path(data).resolve() == Path(str(model.info.get("data", ""))).resolve():
+            log_info(f"{model.name} was trained on four fifths of these images: this says little about others.")
+        return open_benchmark(str(data), root, corruptions=chosen, severities=levels, size=model.image_size)
+    if chosen or levels:
+        raise UsageError("Arrays have no corruptions or severities to choose from: leave them out.")
+    return clean_benchmark(image_set(data, model.image_size, model.classes))
+
+
+def image_set(data: Any, size: int, classes: Sequence[str] = ()) -> ImageSet:
+    """Return images and labels as a set; class numbers are those of ``classes``, where these are known."""
+    if isinstance(data, ImageSet):
+        return data
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise UsageError(f"Data is a name, a path, or a pair (images, labels), not {type(data).__name__}.")
+    images, labels = data
+    pixels, _ = prepare(images, size)
+    if pixels.is_floating_point():
+        pixels = (255 * pixels).round().byte()
+    numbers = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if numbers.dtype.kind == "U":
+        names, numbers = np.unique(numbers, return_inverse=True)
+        classes = names.tolist()
+    elif numbers.dtype.kind not in "iu" or not numbers.size:
+        raise UsageError(f"Labels are class numbers or names, one for each image, not {numbers.dtype}.")
+    known = tuple(classes) or tuple(map(str, range(int(numbers.max()) + 1)))
+    return ImageSet(IMAGES, pixels.numpy(), numbers.astype(np.int64), known)
+
+
+def _methods(methods: str | Method | Sequence[str | Method], presets: dict[str, Any]) -> list[Method]:
+    if isinstance(methods, str):
+        return parse_methods(methods, presets=presets)
+    each = [methods] if isinstance(methods, Method) else methods
+    found = [parse_method(one, presets=presets) if isinstance(one, str) else one for one in each]
+    return list(dict.fromkeys(found)) or parse_methods("")
+
+
+def _model(
+    model: Model | nn.Module | str | Path,
+    data: Any,
+    size: int | None,
+    normalize: MeanStd | None,
+    classes: Sequence[str],
+) -> Model:
+    """Load a model by name; wrap a module whose image size is that of the arrays, if there are any."""
+    if isinstance(model, str | Path):
+        return load(model, size=size, normalize=normalize, classes=classes)
+    images = data.images if isinstance(data, ImageSet) else data[0] if isinstance(data, tuple | list) and data else None
+    return as_model(model, images, size, normalize, classes)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Training:
+    """A run that :func:`train` has finished. ``print`` it for its card."""
+
+    folder: Path
+    """The run folder: the model, its card, its settings and its metrics."""
+    config: TrainConfig
+    """All settings."""
+    backbone: Factory | None = None
+
+    @cached_property
+    def model(self) -> Model:
+        """The trained model, as :func:`ttaps.load` returns it."""
+        return load(self.folder, backbone=self.backbone)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the learning curve: a row per logged step (its losses) or validation (``validation_accuracy``), by epoch."""
+        rows = pd.read_json(self.folder / run_dir.METRICS, lines=True, precise_float=True)
+        last = rows.dropna(subset=["epoch"]).iloc[-1]
+        return rows.assign(epoch=rows["epoch"].fillna(rows["step"] * (last["epoch"] / last["step"])))
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The validation accuracy in %, by epoch."""
+        rows = self.to_pandas().reindex(columns=["step", "epoch", "validation_accuracy"]).dropna()
+        return rows.assign(validation_accuracy=100 * rows["validation_accuracy"]).reset_index(drop=True)
+
+    def report(self, figure: str | Path) -> None:
+        """Draw the learning curve into a .png, .pdf or .svg file, as ``ttaps info --figure`` does."""
+        style.check_figure(Path(figure))
+        curve = learning.read_curve(self.folder.resolve().name, self.folder)
+        style.save_figure(learning.learning_figure([curve]), Path(figure))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is known about the trained model as plain values."""
+        return self.model.to_dict()
+
+    def __str__(self) -> str:
+        return (self.folder / "README.md").read_text("utf-8").rstrip()
+
+    def __repr__(self) -> str:
+        accuracy = self.model.info.get("validation_accuracy")
+        found = "" if accuracy is None else f", {100 * accuracy:.1f} % of the validation images"
+        return f"Training({self.folder}: {self.config.objective} on {self.model.info['data']}{found})"
+
+
+def train(
+    config: str | Path | TrainConfig,
+    data: Data | None = None,
+    *,
+    out: str | Path,
+    backbone: Backbone | None = None,
+    fork_from: str | Path | None = None,
+    data_root: str | Path | None = None,
+    device: str = "auto",
+    **settings: Any,
+) -> Training:
+    """Train a model in the folder ``out``; after an interruption the same call resumes the run.
+
+    ``config`` is a preset by name (``smoke``, ``paper/jt+ent``, ...), a TOML file or settings; ``settings`` replace some of them:
+    ``train("smoke", out="runs/a", epochs=5, optimizer={"lr": 0.2})``. ``data`` is a name, a folder of class folders, an ``.npz`` file or
+    a pair of images and labels; a fifth of it is for validation. The network has as many classes, unless ``model.num_classes`` is set.
+
+    ``backbone`` is any module from images to features (N, F) or feature maps (N, F, H, W), which are averaged: the module (a copy is
+    trained, from its weights), a function or class that makes it, or ``"my_nets.py:make_net"``. The run folder remembers a function of
+    a file or package, so that :func:`ttaps.load` and the commands make it again; a module must be passed again.
+    """
+    chosen, any_classes = _train_settings(config, data, settings)
+    place, root = find_device(device), root_of(Path(data_root) if data_root else None)
+    given = chosen.backbone if backbone is None else backbone
+    make = None if isinstance(given, str) else backbone_factory(given)
+    chosen = replace(chosen, backbone=backbone_reference(given))
+    images = chosen.data if data is None or isinstance(data, str | Path) else image_set(data, chosen.model.image_size)
+    split = training_images(images, root, chosen.model, any_classes)
+    if (count := len(split.train.classes)) != chosen.model.num_classes:
+        log_info(f"{chosen.data} has {count} classes: model.num_classes is set to that.")
+        chosen = replace(chosen, model=replace(chosen.model, num_classes=count))
+    with init_distributed(place) as ranks:
+        if fork_from and ranks.first:
+            fork.fork(Path(fork_from), chosen, Path(out), split, make)
+        Run(chosen, Path(out), split, place, ranks, make).train()
+    return Training(Path(out), chosen, make)
+
+
+def _train_settings(
+    config: str | Path | TrainConfig, data: Any, settings: Mapping[str, Any]
+) -> tuple[TrainConfig, bool]:
+    """Return all settings, and whether the data may decide on the number of classes."""
+    values: dict[str, Any] = {}
+    for name, value in flat(settings).items():
+        set_nested(values, name.split("."), value)
+    if isinstance(data, str | Path):
+        values["data"] = str(data)
+    elif data is not None:
+        values["data"] = data.name if isinstance(data, ImageSet) else IMAGES
+    known = config if isinstance(config, TrainConfig) else load_preset(str(config))
+    return from_dict(TrainConfig, values, where="train", base=known), "num_classes" not in values.get("model", {})

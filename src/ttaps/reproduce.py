@@ -1,0 +1,242 @@
+"""A whole table from nothing: train what is missing, evaluate what is missing, and say beforehand how long that takes.
+
+A grid is a table's models (objective, number of prototypes, seed) with their methods; a job is one of them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import islice
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ttaps.adaptation import Method, ensure_supported
+from ttaps.adaptation.spec import parse_method
+from ttaps.config import from_dict, read_toml
+from ttaps.data import data_root
+from ttaps.data.cifar import FOLDERS
+from ttaps.distributed import Ranks
+from ttaps.errors import UsageError
+from ttaps.evaluation.benchmark import VALIDATION, Benchmark, open_benchmark
+from ttaps.evaluation.frame import read_rows
+from ttaps.evaluation.plan import EVERYTHING, Plan, Shard
+from ttaps.evaluation.run import (
+    describe,
+    evaluate,
+    find_experiment,
+    known_experiments,
+    projections_file,
+    write_projections,
+)
+from ttaps.evaluation.store import FILE, Store
+from ttaps.model import ModelConfig
+from ttaps.model.checkpoint import Model, load_model
+from ttaps.progress import log_info
+from ttaps.training.config import TrainConfig, merge, read_preset, train_config
+from ttaps.training.data import Split, training_images
+from ttaps.training.run import Run
+from ttaps.training.run_dir import check_settings, load_state
+from ttaps.training.schedule import Schedule
+from ttaps.training.trainer import ALONE, Trainer, initial_network
+
+MODELS, RESULTS = "models", "results"
+PROJECTED = 2000  # images on a map of projections
+CLEAN = VALIDATION | {name: name.removesuffix("-c") for name in FOLDERS}  # the clean images of corrupted sets
+CPU_BATCH = 32  # images of a timed step on a CPU: the time grows with them, so there is no need to wait for 256
+TIMED_IMAGES = 2  # adapted to by every method, after one that is not timed
+
+
+@dataclass(frozen=True)
+class GridColumn:
+    """One kind of model, and what it is evaluated with."""
+
+    config: str  # the preset it is trained with
+    methods: tuple[str, ...] = ("source",)  # methods, as ``ttaps evaluate`` takes them
+    prototypes: tuple[int, ...] = ()  # values of K; the preset's unless given
+    seeds: tuple[int, ...] = ()  # seeds of training; the grid's unless given
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A preset of ``ttaps reproduce``; training settings come from each column's own preset and from the tables ``train``."""
+
+    data: str  # what is evaluated on
+    columns: tuple[GridColumn, ...]  # kinds of models
+    about: str = ""  # what it is, in a line
+    seeds: tuple[int, ...] = (0,)  # seeds of training, each also that of its evaluation
+    severities: tuple[int, ...] = ()  # severities; 5 unless given
+    corruptions: tuple[str, ...] = ()  # corruptions; the paper's unless given
+    images_per_corruption: int | None = None  # images under each corruption; all unless given
+    gpu: bool = False  # whether it is too much for a CPU
+
+    def plan(self, data: Benchmark, shard: Shard = EVERYTHING) -> Plan:
+        """Return the images each method is to see."""
+        return Plan(data.labels, data.corruptions, data.severities, self.images_per_corruption, shard)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model to train, and what to evaluate it with."""
+
+    train: TrainConfig
+    methods: tuple[Method, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the model's folder."""
+        return f"{self.train.objective}-K{self.train.model.num_prototypes}-seed{self.train.seed}"
+
+
+JobData = tuple[Split, Benchmark]
+"""What a job is trained on, and what it is evaluated on."""
+
+
+class Estimate(NamedTuple):
+    """What is left of a job, and how long that takes."""
+
+    job: Job
+    steps: int  # of training
+    training: float  # seconds for them, without validation and checkpoints
+    rows: int  # results to make: images times methods
+    evaluation: float  # seconds for them
+
+
+def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]:
+    """Read a preset and return its jobs, those of the first seed first: a table of one seed is of use before the others are done.
+    ``find`` returns the file of a training preset. The table ``train`` of the grid, then that of a column, hold what is changed in it."""
+    values = read_toml(path)
+    columns = values.get("columns")
+    if "data" not in values or not columns or not _are_tables(columns, "config"):
+        needed = "data = ... and [[columns]], each with config = ...; see presets/reproduce in the package"
+        raise UsageError(f"{path} needs {needed}.")
+    changes = [values.pop("train", {}), *(column.pop("train", {}) for column in columns)]
+    if not _are_tables(changes):
+        raise UsageError(f"{path}: train must be a table of settings, such as [train] or [columns.train].")
+    grid = from_dict(Grid, values, where=str(path))
+    if not grid.seeds or not all(column.methods for column in grid.columns):
+        raise UsageError(f"{path} needs at least one seed, and at least one method in every column.")
+    kinds = []
+    for column, own in zip(grid.columns, changes[1:], strict=True):
+        preset = find(column.config)
+        config = train_config(merge(merge(read_preset(preset), changes[0]), own), where=str(preset))
+        methods, network = tuple(map(parse_method, column.methods)), initial_network(config)
+        for method in methods:  # refused before any training
+            ensure_supported(method, network, config.objective)
+        seeds, sizes = column.seeds or grid.seeds, column.prototypes or (config.model.num_prototypes,)
+        models = [replace(config.model, num_prototypes=size) for size in sizes]
+        kinds += [(Job(replace(config, model=model), methods), seeds) for model in models]
+    every = dict.fromkeys(seed for _, seeds in [((), grid.seeds), *kinds] for seed in seeds)
+    jobs = [replace(job, train=replace(job.train, seed=seed)) for seed in every for job, own in kinds if seed in own]
+    names = [job.name for job in jobs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"{path}: two columns train a model called {twice}.")
+    return grid, jobs
+
+
+def _are_tables(values: Any, *keys: str) -> bool:
+    return isinstance(values, list) and all(isinstance(one, Mapping) and one.keys() >= set(keys) for one in values)
+
+
+def open_data(grid: Grid, jobs: Sequence[Job], root: Path | None) -> list[JobData]:
+    """Open the data of every job, each set once, before any work; refuse a job that could be trained but not evaluated."""
+    test = cache(partial(open_benchmark, grid.data, root, corruptions=grid.corruptions, severities=grid.severities))
+    train, found = cache(training_images), []
+    for job in jobs:
+        model = job.train.model
+        shape = ModelConfig(num_classes=model.num_classes, image_size=model.image_size)  # the same for every K
+        split, data = train(job.train.data, data_root(root), shape), test(size=model.image_size)
+        data.aligned_to(Model(initial_network(job.train), split.train.classes, job.name))
+        found.append((split, data))
+    return found
+
+
+def reproduce(
+    grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str = "cpu", ranks: Ranks = ALONE
+) -> None:
+    """Train and evaluate all models: those go to ``out/models``, the rows of all to ``out/results``."""
+    opened, shard = open_data(grid, jobs, root), Shard(ranks.rank, ranks.size)
+    for job, (_, data) in zip(jobs, opened, strict=True):  # before any training
+        check_settings(out / MODELS / job.name, job.train)
+        grid.plan(data, shard).check(job.methods)
+    limit, shared = grid.images_per_corruption, ranks.size > 1
+    evaluate_all = partial(evaluate, folder=out / RESULTS, images_per_corruption=limit, shard=shard, distributed=shared)
+    for number, (job, (split, data)) in enumerate(zip(jobs, opened, strict=True), 1):
+        log_info(f"{number} of {len(jobs)}: {job.name}")
+        Run(job.train, out / MODELS / job.name, split, device, ranks).train()
+        ranks.wait()  # until the first has written the model
+        model = load_model(out / MODELS / job.name)
+        model.network.to(device)
+        evaluate_all(model, data, job.methods, (job.train.seed,))
+        if ranks.first and job.train.seed == grid.seeds[0]:  # a map of each kind of model, not of each seed
+            # Of the clean images, as in the paper's figure.
+            clean = open_benchmark(CLEAN.get(grid.data, grid.data), root, size=job.train.model.image_size)
+            if not projections_file(out / RESULTS, model, clean).exists():
+                write_projections(model, clean, out / RESULTS, PROJECTED)
+        ranks.wait()
+
+
+def estimate(grid: Grid, jobs: Sequence[Job], opened: Sequence[JobData], out: Path, device: str) -> Iterator[Estimate]:
+    """Yield what is left of each job. Jobs that differ in seed or K only are timed once: these hardly change the time."""
+    training: dict[TrainConfig, float] = {}
+    adapting: dict[tuple[ModelConfig, Method], float] = {}
+    for job, (split, data) in zip(jobs, opened, strict=True):
+        plan = grid.plan(data)
+        images = data.read(list(islice(plan, TIMED_IMAGES))).to(device)
+        kind = replace(job.train, seed=0, model=replace(job.train.model, num_prototypes=300))
+        if kind not in training:
+            training[kind] = training_seconds(kind, split, device)
+        for method in job.methods:
+            if (kind.model, method) not in adapting:
+                adapting[kind.model, method] = seconds_per_image(kind, method, images)
+        steps, state = Schedule.of(kind, len(split.train)).steps, load_state(out / MODELS / job.name)
+        left = steps - (state.step if state else 0)
+        rows = len(plan) * len(job.methods) - (0 if left else count_rows(out, job, data, plan))
+        per_row = sum(adapting[kind.model, method] for method in job.methods) / len(job.methods)
+        yield Estimate(job, left, training[kind] * left / steps, rows, per_row * rows)
+
+
+def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
+    """Time one step of each kind (resolution; with the joint loss or before it) and multiply by how many there are."""
+    tasks = config.objective != "mt3" or CPU_BATCH % config.mt3.task_images == 0
+    if device == "cpu" and tasks and config.batch_size % CPU_BATCH == 0 and len(split.train) >= CPU_BATCH:
+        config = replace(config, batch_size=CPU_BATCH)
+    trainer = Trainer(config, split, device)
+    kinds: dict[tuple[int, bool], list[int]] = {}
+    for step in range(trainer.schedule.steps):
+        kinds.setdefault((trainer.schedule.size(step), trainer.schedule.joint_weight(step) > 0), []).append(step)
+    return sum(len(steps) * _fastest(trainer, steps[-1]) for steps in kinds.values())
+
+
+def seconds_per_image(config: TrainConfig, method: Method, images: Tensor) -> float:
+    """Time a method with a network that is not trained yet."""
+    network = initial_network(config).to(images.device).eval()
+    method.adapt(network, images[:1], [0])
+    return _seconds(lambda: method.adapt(network, images, range(len(images))).cpu(), images.device) / len(images)
+
+
+def count_rows(out: Path, job: Job, data: Benchmark, plan: Plan) -> int:
+    """Return how many results of a plan a trained model has already."""
+    if not (out / RESULTS / FILE).exists():
+        return 0
+    model = load_model(out / MODELS / job.name)
+    with Store(out / RESULTS, write=False) as store:
+        known = known_experiments(store)
+        found = [find_experiment(known, describe(model, data, method, job.train.seed, plan)) for method in job.methods]
+        rows = read_rows(store, [number for number in found if number is not None])
+    return int(plan.covers(rows).sum())
+
+
+def _fastest(trainer: Trainer, step: int) -> float:
+    """Do a step four times and return the seconds of the fastest of the last three; ``float`` waits for a GPU."""
+    return min([_seconds(lambda: float(trainer.step(step)["loss"].detach()), trainer.device) for _ in range(4)][1:])
+
+
+def _seconds(call: Callable[[], object], device: torch.device) -> float:
+    """Time a call; on a CPU by the time that its threads computed, so that what else the machine does is not counted."""
+    clock, threads = (process_time, torch.get_num_threads()) if device.type == "cpu" else (perf_counter, 1)
+    began = clock()
+    call()
+    return (clock() - began) / threads
