@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from ttaps.data import ImageSet
 from ttaps.training.data import Batch
 from ttaps.training.objectives import with_prime
 from ttaps.views import CropViews, PrimeViews
-from ttaps.views.prime import BEND, COLOR, FILTER, NOTHING, PrimeParameters, bent, filtered, recolored
+from ttaps.views.prime import BEND, COLOR, FILTER, FREQUENCIES, NOTHING, PrimeParameters, bent, filtered, recolored
 
 SIZE = 12
 KIND = PrimeViews()
@@ -271,3 +272,17 @@ def test_sharing_the_batch_out_changes_no_view(shares: tuple[slice, ...], textur
         for own in (replace(batch, images=batch.images[rows], rows=rows, total=16) for rows in shares)
     ]
     torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-6)
+
+
+def test_a_draw_that_rounds_to_one_leaves_no_nan(monkeypatch: pytest.MonkeyPatch, images: Tensor) -> None:
+    """It happened after 5,470 batches: log(1 - 1) in the shares of the chains."""
+    draws = torch.rand
+
+    def nearly_one(*args: Any, **options: Any) -> Tensor:
+        return torch.full_like(draws(*args, **options), 1 - 2**-53)
+
+    monkeypatch.setattr(torch, "rand", nearly_one)
+    parameters = KIND.sample(7, SIZE, draw())
+    assert parameters.weights.sum(1).tolist() == pytest.approx([1.0] * 7)
+    assert KIND.apply(images, parameters).isfinite().all()
+    assert parameters.frequencies.max() <= FREQUENCIES
