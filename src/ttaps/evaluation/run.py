@@ -4,8 +4,8 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
-from itertools import chain, islice
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice, product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -84,16 +84,19 @@ def evaluate(
     plan.check(methods)
     with timing.measure("total"), Store(folder) as store, bar() as progress:
         facts = {name: model.info[name] for name in FACTS if name in model.info}
-        facts |= {
-            "model": model.facts,
-            "presets": {name: model.presets[name] for name in METHODS if name in model.presets},
-        }
+        presets = {name: model.presets[name] for name in METHODS if name in model.presets}
+        facts |= {"model": model.facts, "presets": presets}
         store.describe_model(model.fingerprint, facts, model.classes)
         known = known_experiments(store)
         for number, experiment in known.items():
             store.rename(number, experiment.spec)
-        pairs = [(method, seed) for method in methods for seed in seeds]
-        runs = [ExperimentRun(store, known, model, data, method, seed, plan, timing) for method, seed in pairs]
+        runs = []
+        for method, seed in product(methods, seeds):
+            experiment = describe(model, data, method, seed, plan)
+            number = find_experiment(known, experiment) or store.experiment(experiment)
+            run = ExperimentRun(number, experiment.spec, method, seed, model, data, Coverage(plan), store, timing)
+            run.catch_up()
+            runs.append(run)
         coverages = {run.spec: [other.coverage for other in runs if other.spec == run.spec] for run in runs}
         shown, others = (replace(plan, shard=EVERYTHING), runs) if distributed else (plan, [])
         live = Live(progress, f"Evaluating {data.name}", coverages, shown, [run.catch_up for run in others])
@@ -139,33 +142,26 @@ def _settings(method: Method) -> str:
     return json.dumps(asdict(method), sort_keys=True, separators=(",", ":"))
 
 
+@dataclass(frozen=True, eq=False)
 class ExperimentRun:
-    """One experiment under way, and what it has already."""
+    """One experiment under way, and what it has already (``coverage``)."""
 
-    def __init__(
-        self,
-        store: Store,
-        known: Known,
-        model: Model,
-        data: Benchmark,
-        method: Method,
-        seed: int,
-        plan: Plan,
-        timing: Timing,
-    ) -> None:
-        self.store, self.timing = store, timing
-        self.model, self.data, self.method, self.seed = model, data, method, seed
-        experiment = describe(model, data, method, seed, plan)
-        self.spec, self.coverage = experiment.spec, Coverage(plan)
-        self.number = find_experiment(known, experiment) or store.experiment(experiment)
-        self.catch_up()
+    number: int
+    spec: str
+    method: Method
+    seed: int
+    model: Model
+    data: Benchmark
+    coverage: Coverage
+    store: Store
+    timing: Timing
 
     def catch_up(self) -> None:
         """Take note of what is stored, by whichever process."""
         self.coverage.add(self.store.outcomes(self.number))
 
     def read(self, items: Sequence[Item]) -> Tensor:
-        """Read images."""
+        """Read images, and add up how long that takes."""
         with self.timing.measure("reading"):
             return self.data.read(items)
 

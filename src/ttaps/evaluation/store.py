@@ -1,4 +1,4 @@
-"""Results in one sqlite file: one row per image, written as soon as it is known, never twice. docs/evaluation.md has the tables.
+"""Results in one sqlite file: one row per image, written as soon as it is known, never twice. schema.sql has the tables.
 
 The write-ahead log makes a group of rows complete or absent whenever the process is killed, and lets others read and write meanwhile."""
 
@@ -24,27 +24,8 @@ PROJECTIONS = "projections"  # folder beside it, for the map that a report draws
 VERSION = 2
 APPLICATION = 0x74746170  # "ttap", in the file's header
 LOCK_TIMEOUT = 60.0  # seconds to wait for another process's writing
-SCHEMA = (
-    "CREATE TABLE models (fingerprint TEXT PRIMARY KEY, facts TEXT NOT NULL, classes TEXT NOT NULL)",
-    """CREATE TABLE experiments (
-        id INTEGER PRIMARY KEY,
-        model TEXT NOT NULL, fingerprint TEXT NOT NULL, data TEXT NOT NULL, digest TEXT NOT NULL, spec TEXT NOT NULL,
-        method TEXT NOT NULL, settings TEXT NOT NULL, protocol TEXT NOT NULL, seed INTEGER NOT NULL,
-        UNIQUE (model, fingerprint, data, digest, method, settings, protocol, seed)
-    )""",
-    """CREATE TABLE results (
-        experiment INTEGER NOT NULL REFERENCES experiments, corruption TEXT NOT NULL, severity INTEGER NOT NULL,
-        image INTEGER NOT NULL, file TEXT NOT NULL, label INTEGER NOT NULL, before INTEGER NOT NULL, after INTEGER NOT NULL,
-        confidence_before REAL, confidence_after REAL, seconds REAL NOT NULL, trace BLOB NOT NULL,
-        PRIMARY KEY (experiment, corruption, severity, image)
-    ) WITHOUT ROWID""",
-    """CREATE VIEW results_view AS
-        SELECT model, fingerprint, data, digest, spec, method, protocol, seed, corruption, severity, image, file, label,
-            before, after, confidence_before, confidence_after, seconds
-        FROM results JOIN experiments ON experiments.id = results.experiment""",
-    f"PRAGMA application_id = {APPLICATION}",
-    f"PRAGMA user_version = {VERSION}",
-)
+TABLES = Path(__file__).with_name("schema.sql")
+IDENTIFIED = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}"
 ADD_ROW = f"INSERT OR IGNORE INTO results VALUES ({', '.join('?' * 12)})"
 DESCRIBE_MODEL = "INSERT OR REPLACE INTO models VALUES (?, ?, ?)"
 
@@ -182,7 +163,7 @@ class Store(AbstractContextManager["Store"]):
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
                 if self._number("schema_version") == 0:  # another process may have been faster
-                    for statement in SCHEMA:
+                    for statement in f"{TABLES.read_text('utf-8')}; {IDENTIFIED}".split(";"):
                         self._connection.execute(statement)
         if self._number("application_id") != APPLICATION:
             raise TtapsError(f"{self.path} is not a file of ttaps results.\nMove it away or choose another folder.")
