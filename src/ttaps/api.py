@@ -20,7 +20,7 @@ from ttaps.adaptation.spec import method_spec, parse_method
 from ttaps.adaptation.ttaps import shift_of
 from ttaps.data.images import fit, image_files, read_image
 from ttaps.errors import UsageError
-from ttaps.model import Network, eval_mode, to_float
+from ttaps.model import Network, to_float
 from ttaps.model.checkpoint import Model, load_model, own_model
 from ttaps.model.own import AS_IS, Backbone, Classifier, MeanStd, is_reference, load_state, make_module
 from ttaps.model.registry import folder_of
@@ -51,9 +51,8 @@ def load(
     """
     if not isinstance(model, nn.Module) and not (isinstance(model, str) and is_reference(model)):
         if weights or size or classes or normalize:
-            raise UsageError(
-                f"weights, size, classes and normalize are for a network of your own; '{model}' has its own."
-            )
+            own = "weights, size, classes and normalize are for a network of your own"
+            raise UsageError(f"{own}; '{model}' has its own.")
         return load_model(folder_of(model), backbone, features)
     if size is None or size < 1:
         raise UsageError("Say the image size that your network takes, such as size=64 (--size 64).")
@@ -61,7 +60,7 @@ def load(
     if weights is not None:
         load_state(module, Path(weights), trust)
     name = type(model).__name__ if isinstance(model, nn.Module) else str(model).rpartition(":")[2]
-    return own_model(module, name, size, tuple(classes), normalize or AS_IS)
+    return own_model(Classifier(module, size, normalize or AS_IS), name, classes)
 
 
 def adapt(
@@ -123,7 +122,7 @@ def as_model(
         if normalize or size:
             raise UsageError("size and normalize are for modules of your own: this model has them already.")
         if isinstance(model, nn.Module):
-            model = Model(model, tuple(classes) or _numbered(model))
+            return own_model(model, "model", classes)
         if classes and len(classes) != len(model.classes):
             raise UsageError(f"The model gives {len(model.classes)} logits, but {len(classes)} classes are named.")
         return replace(model, classes=tuple(classes) or model.classes)
@@ -135,13 +134,6 @@ def as_model(
             raise UsageError("Say the image size that your module takes, such as size=64.")
         size = int(width)
     return load(model, size=size, normalize=normalize, classes=classes)
-
-
-def _numbered(network: Network | Classifier) -> tuple[str, ...]:
-    weight = next(network.parameters(), torch.empty(0))
-    with eval_mode(network), torch.no_grad():
-        blank = torch.zeros(1, 3, network.image_size, network.image_size, dtype=torch.uint8, device=weight.device)
-        return tuple(map(str, range(network(blank).shape[1])))
 
 
 def content_key(image: Tensor) -> int:

@@ -1,14 +1,14 @@
 """The Python interface to long work: ``ttaps.evaluate`` and ``ttaps.train``, which the commands of these names call."""
 
-import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -44,25 +44,12 @@ Data = str | Path | ImageSet | tuple[Sequence[ImageLike] | np.ndarray[Any, Any] 
 IMAGES = "images"  # what a pair of images and labels is called
 
 
-class Folder:
-    """A folder; a temporary one is removed with its last owner."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @classmethod
-    def temporary(cls) -> Self:
-        """Make one."""
-        made = cls(Path(tempfile.mkdtemp(prefix="ttaps-")))
-        weakref.finalize(made, shutil.rmtree, made.path, ignore_errors=True)
-        return made
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """What :func:`evaluate` found. ``print`` it for tables of accuracy before and after adaptation, with 95 % intervals."""
 
-    store: Folder
+    folder: Path
+    """Where every image's result is stored; a temporary folder, which goes with this object, unless ``out`` was given."""
     model: str
     data: str
     experiments: tuple[int, ...]
@@ -72,11 +59,6 @@ class Evaluation:
     seconds: dict[str, float]
     """The time that was spent, by what on."""
     data_root: Path | None = None
-
-    @property
-    def folder(self) -> Path:
-        """Where every image's result is stored; a temporary folder, which goes with this object, unless ``out`` was given."""
-        return self.store.path
 
     @cached_property
     def rows(self) -> pd.DataFrame:
@@ -176,25 +158,33 @@ def evaluate(
     part = Shard.parse(shard) if shard else Shard.of_rank()
     if shard and Shard.of_rank().count > 1:
         raise UsageError("torchrun's processes share the images among themselves: leave --shard out.")
-    subject = _model(model, data, size, normalize, classes)
-    if device or isinstance(model, str | Path):
-        subject.to(find_device(device or "auto"))
+    own: dict[str, Any] = {"size": size, "normalize": normalize, "classes": classes}
+    if isinstance(model, str | Path):
+        subject, device = load(model, **own), device or "auto"
+    else:  # the image size of a module is that of the arrays, if there are any
+        given = data if isinstance(data, tuple | list) and data else (getattr(data, "images", None),)
+        subject = as_model(model, given[0], **own)
+    if device:
+        subject.to(find_device(device))
     chosen = [in_protocol(method, protocol, batch_size) for method in _methods(methods, subject.presets)]
     for method in chosen:  # before a folder of images is read through
         ensure_supported(method, subject.network, subject.objective)
     root = Path(data_root) if data_root else None
     images = open_data(data, subject, corruptions, severities, root)
     plan = Plan(images.labels, images.corruptions, images.severities, images_per_corruption)
-    store = Folder(Path(out)) if out else Folder.temporary()
     timing, numbers = run.Timing(), [seeds] if isinstance(seeds, int) else list(dict.fromkeys(seeds))
-    limit = images_per_corruption
-    with init_distributed(patience=timedelta(days=1)) as ranks:
-        work: dict[str, Any] = {"shard": part, "distributed": ranks.size > 1, "timing": timing}
-        found = run.evaluate(subject, images, chosen, numbers, folder=store.path, images_per_corruption=limit, **work)
-        ranks.wait()  # so that the table is of all images
-    if projections and ranks.first:
-        run.write_projections(subject, images, store.path, projections)
-    return Evaluation(store, subject.name, images.name, tuple(found), plan, timing.parts(), root)
+    work: dict[str, Any] = {"images_per_corruption": images_per_corruption, "shard": part, "timing": timing}
+    with ExitStack() as temporary:
+        folder = Path(out or temporary.enter_context(TemporaryDirectory(prefix="ttaps-", ignore_cleanup_errors=True)))
+        with init_distributed(patience=timedelta(days=1)) as ranks:
+            work["distributed"] = ranks.size > 1
+            found = run.evaluate(subject, images, chosen, numbers, folder=folder, **work)
+            ranks.wait()  # so that the table is of all images
+        if projections and ranks.first:
+            run.write_projections(subject, images, folder, projections)
+        evaluation = Evaluation(folder, subject.name, images.name, tuple(found), plan, timing.parts(), root)
+        weakref.finalize(evaluation, temporary.pop_all().close)  # a temporary folder is removed with its owner
+    return evaluation
 
 
 def open_data(
@@ -243,20 +233,6 @@ def _methods(methods: str | Method | Sequence[str | Method], presets: dict[str, 
     each = [methods] if isinstance(methods, Method) else methods
     found = [parse_method(one, presets=presets) if isinstance(one, str) else one for one in each]
     return list(dict.fromkeys(found)) or parse_methods("")
-
-
-def _model(
-    model: Model | nn.Module | str | Path,
-    data: Any,
-    size: int | None,
-    normalize: MeanStd | None,
-    classes: Sequence[str],
-) -> Model:
-    """Load a model by name; wrap a module whose image size is that of the arrays, if there are any."""
-    if isinstance(model, str | Path):
-        return load(model, size=size, normalize=normalize, classes=classes)
-    images = data.images if isinstance(data, ImageSet) else data[0] if isinstance(data, tuple | list) and data else None
-    return as_model(model, images, size, normalize, classes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

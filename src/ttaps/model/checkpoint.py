@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from ttaps.errors import CheckpointError, UsageError
 from ttaps.files import write_bytes, write_text
 from ttaps.model.config import CONFIG, ModelConfig
 from ttaps.model.network import Network, eval_mode, explain_failure
-from ttaps.model.own import AS_IS, Backbone, Classifier, MeanStd, backbone_factory, mismatch, source_file
+from ttaps.model.own import Backbone, Classifier, backbone_factory, mismatch, source_file
 from ttaps.progress import log_info
 
 FORMAT = 1
@@ -64,11 +65,8 @@ class Model:
         """What the network is, as plain values."""
         if isinstance(self.network, Network):
             return dataclasses.asdict(self.network.config)
-        return {
-            "module": type(self.network.module).__name__,
-            "image_size": self.image_size,
-            "num_classes": len(self.classes),
-        }
+        module = type(self.network.module).__name__
+        return {"module": module, "image_size": self.image_size, "num_classes": len(self.classes)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is known about the model as plain values."""
@@ -142,17 +140,14 @@ def read_presets(folder: Path, weights: str = "") -> dict[str, Any]:
     return presets
 
 
-def own_model(
-    module: nn.Module, name: str, size: int, classes: tuple[str, ...] = (), normalize: MeanStd = AS_IS
-) -> Model:
-    """Return a model of a module that is not ours, after a look at what it makes of one image."""
-    network = Classifier(module, size, normalize)
-    weight = next(network.parameters(), torch.empty(0))
+def own_model(network: Network | Classifier, name: str, classes: Sequence[str] = ()) -> Model:
+    """Return a model of a network that no folder describes, after a look at what it makes of one image."""
+    weight, size = next(network.parameters(), torch.empty(0)), network.image_size
     with explain_failure("module", size), eval_mode(network), torch.no_grad():
         count = network(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=weight.device)).shape[1]
     if classes and len(classes) != count:
         raise UsageError(f"The model gives {count} logits, but {len(classes)} classes are named.")
-    return Model(network, classes or tuple(map(str, range(count))), name, fingerprint(network))
+    return Model(network, tuple(classes) or tuple(map(str, range(count))), name, fingerprint(network))
 
 
 def note_backbone(reference: str, network: Network) -> dict[str, Any]:
