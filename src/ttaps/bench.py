@@ -16,8 +16,7 @@ from ttaps.adaptation import PRESETS, Source, Ttaps
 from ttaps.adaptation.engine import gradient_steps
 from ttaps.api import load
 from ttaps.data.sample import SAMPLE_CORRUPTIONS, read_sample, read_sample_train
-from ttaps.model import Network, SplitNetwork, as_network
-from ttaps.model.split_network import adapted_names
+from ttaps.model import Network, SplitNetwork, adapted_names, as_network
 from ttaps.rng import generator
 from ttaps.training.config import TrainConfig
 from ttaps.training.data import Split

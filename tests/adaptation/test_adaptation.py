@@ -20,7 +20,7 @@ from ttaps.errors import UsageError
 from ttaps.losses import soft_codes, swapped_prediction
 from ttaps.model import SCOPES, ModelConfig, Network
 from ttaps.model.checkpoint import Model
-from ttaps.model.split_network import adapted_names
+from ttaps.model.functional import adapted_names
 
 CLASSES = tuple("abcde")
 QUICK = Ttaps(steps=3, num_pairs=4, lr=0.5)

@@ -30,7 +30,7 @@ from ttaps.adaptation.engine import Adam, CarriedState, Momentum, UpdateRule, gr
 from ttaps.errors import UsageError
 from ttaps.model import Network
 from ttaps.model.checkpoint import Model
-from ttaps.model.split_network import adapted_names
+from ttaps.model.functional import adapted_names
 from ttaps.views import SwavViews
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)

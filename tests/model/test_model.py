@@ -16,7 +16,7 @@ from ttaps.config import from_dict
 from ttaps.errors import UsageError
 from ttaps.losses import soft_codes, swapped_prediction
 from ttaps.model import SCOPES, ModelConfig, Network, SplitNetwork
-from ttaps.model.split_network import adapted_names
+from ttaps.model.functional import adapted_names
 
 
 class Plain(nn.Module):

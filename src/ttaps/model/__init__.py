@@ -6,8 +6,8 @@ from ttaps.model.config import ModelConfig
 
 if TYPE_CHECKING:
     from ttaps.model.backbone import ResNet
+    from ttaps.model.functional import SCOPES, SplitNetwork, adapted_names
     from ttaps.model.network import Byol, Network, as_network, eval_mode, to_float
-    from ttaps.model.split_network import SCOPES, SplitNetwork, adapted_names
 
 __all__ = ["SCOPES", "Byol", "ModelConfig", "Network", "ResNet", "SplitNetwork"]
 __all__ += ["adapted_names", "as_network", "eval_mode", "to_float"]
@@ -17,6 +17,6 @@ def __getattr__(name: str) -> Any:
     """Import torch only when a network is wanted: the help of ``ttaps train`` and the names of models need none."""
     if name not in __all__:
         raise AttributeError(f"module 'ttaps.model' has no attribute '{name}'")
-    from ttaps.model import backbone, network, split_network
+    from ttaps.model import backbone, functional, network
 
-    return next(vars(part)[name] for part in (backbone, network, split_network) if name in vars(part))
+    return next(vars(part)[name] for part in (backbone, functional, network) if name in vars(part))
