@@ -19,8 +19,8 @@ import pandas as pd
 from ttaps.evaluation.statistics import CONDITION, measure
 from ttaps.report.columns import TableColumn, load_results
 from ttaps.report.figures.charts import step_changes
-from ttaps.report.figures.draw import file_name
 from ttaps.report.figures.style import FAINT, INK, METHOD_COLORS, RIGHT, WRONG, new_figure, save_figure, styled
+from ttaps.report.page import file_name
 from ttaps.report.tables import Table, highest_severity, make_tables
 
 WIDTH = 8.0  # inches: specs are long

@@ -32,9 +32,9 @@ from ttaps.report.figures.charts import (
     step_changes,
     to_plane,
 )
-from ttaps.report.figures.draw import ReportFigure, draw_all
 from ttaps.report.figures.images import find_flips, spread
 from ttaps.report.figures.style import class_colors, legend_label, shade
+from ttaps.report.page import ReportFigure, draw_all
 from ttaps.report.tables import make_tables
 
 

@@ -21,7 +21,7 @@ from ttaps.errors import TtapsError
 from ttaps.evaluation.statistics import AVERAGE, STATISTICS, Z95, accuracy_table, compare_table, t_quantile, wilson
 from ttaps.evaluation.store import FILE, Store, merge
 from ttaps.report.columns import load_published, load_results
-from ttaps.report.figures.draw import draw_all
+from ttaps.report.page import draw_all
 from ttaps.report.render import latex, main_table, markdown, tex, text_tables, to_csv
 from ttaps.report.tables import Table, highest_severity, make_tables, protocol
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from ttaps.config import read_toml
 from ttaps.evaluation.frame import IDENTITY, ITEM, load_rows, load_traces
 from ttaps.evaluation.store import Store
 from ttaps.report.figures.style import SeriesStyle
@@ -17,12 +18,7 @@ RUN = ["fingerprint", "seed"]
 """Columns that tell the seeds of one table column apart: of training (another model) and of views."""
 PUBLISHED_SETS = {"cifar10-c": "cifar10-c", "cifar100-c": "cifar100-c", "sample": "cifar10-c"}
 """Which published set, of severity 5, stands beside which of ours; the sample is images of CIFAR-10-C."""
-CITATIONS = {
-    "cifar10-c": "† published: Bartler et al., TTAPS, IJCNN 2022, Table III (TTT, MT3 and MEMO as quoted there). MT3 under brightness is "
-    "86.2, not 68.2 as printed: only 86.2 gives the printed average, and MT3's own table has 86.23.",
-    "cifar100-c": "† published: Bartler et al., TTAPS, IJCNN 2022, Table IV (MT3 as quoted there).",
-}
-"""Where published numbers come from, and what is corrected in them."""
+TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 
 
 @dataclass(frozen=True, eq=False)

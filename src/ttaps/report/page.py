@@ -1,23 +1,37 @@
-"""One HTML page with everything; ``page.html.j2`` says how it looks. All text is escaped by the template engine."""
+"""All that a report shows: the figures that its rows can be drawn as, and one HTML page with everything (``page.html.j2``)."""
 
 import base64
 import io
-from collections.abc import Sequence
-from itertools import groupby
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader
 
 from ttaps import __version__
+from ttaps.errors import DataError
 from ttaps.evaluation.statistics import significant
 from ttaps.files import make_room, write_text
 from ttaps.progress import log_info
-from ttaps.report.columns import Results
-from ttaps.report.figures.draw import ReportFigure, draw_all, save_all
-from ttaps.report.figures.style import check_figure, styled
+from ttaps.report.columns import RUN, TEXTS, Results
+from ttaps.report.figures import charts
+from ttaps.report.figures.images import find_flips, flips_figure
+from ttaps.report.figures.style import check_figure, save_figure, styled
 from ttaps.report.render import TextTable, change_text, text_tables
 from ttaps.report.tables import Table, highest_severity
+
+MANY = 12  # columns that adapt: figures of more cannot be told apart
+
+
+class ReportFigure(NamedTuple):
+    """A figure with its name, which is its file's, its caption and the table that it draws; a map of projections draws none."""
+
+    name: str
+    caption: str
+    figure: Any
+    table: Table | None = None
 
 
 def check_places(html: Path | None, figures: Path | None) -> None:
@@ -37,7 +51,8 @@ def write_report(
     for note in notes:
         log_info(note)
     if figures is not None:
-        save_all(drawn, figures)
+        for figure, suffix in product(drawn, ("pdf", "png")):
+            save_figure(figure.figure, figures / f"{figure.name}.{suffix}")
         log_info(f"Figures, as PDF and PNG, are in {figures}: {len(drawn)}.")
     if html is not None:
         write_text(html, page(tables, drawn, notes))
@@ -78,3 +93,69 @@ def _summary(table: Table) -> TextTable:
         verdict = chance if line.fixed or line.broken else "no label became right or wrong"
         rows.append((column.label, f"{line.before:.1f}", f"{line.after:.1f}", *change_text(line), verdict))
     return TextTable(title, ("", "before", "after", "points", "95 %", "fixed", "broken", "p", ""), tuple(rows))
+
+
+def draw_all(results: Results, tables: Sequence[Table], root: Path | None) -> tuple[list[ReportFigure], list[str]]:
+    """Return all figures of some tables, of several severities the highest in detail, and a note about each that could not be drawn."""
+    figures = [_captioned("severities", it, charts.severity_figure(it)) for it in tables if it.severity is None]
+    notes: list[str] = []
+    for table in highest_severity(tables):
+        adapting = len(table.adapting)
+        if not adapting:
+            notes.append(f"No figures of {table.images}: nothing was adapted there.")
+        elif adapting > MANY:
+            notes.append(f"No figures of {adapting} columns on {table.images}: more than {MANY} are too many.")
+        else:
+            figures += [*_over_steps(table, results), *_of_columns(table, results, root, notes)]
+    # The same model and data set in several folders counts once.
+    stored = {path.name: path for folder in results.folders for path in sorted(folder.glob("projections/*.npz"))}
+    for path in stored.values():
+        try:
+            name, caption, figure = charts.projection_map(path)
+            figures.append(ReportFigure(file_name("projections", name), caption, figure))
+        except DataError as error:
+            notes.append(f"No map of projections: {error}")
+    names = [figure.name for figure in figures]
+    twice = [names[:place].count(name) for place, name in enumerate(names)]  # names are shorter than labels
+    return [f._replace(name=f"{f.name}-{n + 1}") if n else f for f, n in zip(figures, twice, strict=True)], notes
+
+
+def file_name(*parts: str) -> str:
+    """Return words as a file's name: at most 120 letters, digits, dots, plus signs and dashes."""
+    return re.sub(r"[^a-z0-9.+]+", "-", "-".join(parts).lower()).strip("-.")[:120]
+
+
+def _captioned(kind: str, table: Table, figure: Any, label: str = "") -> ReportFigure:
+    where = f"{table.data}-{table.severity}" if table.severity else table.data
+    return ReportFigure(
+        file_name(where, kind, label), TEXTS["captions"][kind].format(table=table, label=label), figure, table
+    )
+
+
+def _over_steps(table: Table, results: Results) -> Iterator[ReportFigure]:
+    """Draw columns that take at least two steps: one step is before and after, which bars show."""
+    changes = {each.label: charts.step_changes(each.at(table.severity), results.traces) for each in table.adapting}
+    columns = [column for column in table.adapting if len(changes[column.label]) > 2]
+    if columns:
+        series = {column.label: (column.style, changes[column.label]) for column in columns}
+        yield _captioned("steps", table, charts.lines_figure(series, "gradient steps"))
+    for group in charts.by_prototypes(columns):
+        series = {f"K={column.num_prototypes}": (column.style, changes[column.label]) for column in group}
+        yield _captioned("steps-k", table, charts.lines_figure(series, "gradient steps"), group[0].spec)
+
+
+def _of_columns(table: Table, results: Results, root: Path | None, notes: list[str]) -> Iterator[ReportFigure]:
+    opened: dict[Any, Any] = {}  # data sets, for a folder of images is read whole for its digest
+    problems: dict[str, list[str]] = {}
+    for column in table.adapting:
+        rows, label = column.at(table.severity), column.label
+        yield _captioned("bars", table, charts.bars_figure(table, column), label)
+        yield _captioned("reliability", table, charts.reliability_figure(column, rows), label)
+        own = rows[(rows[RUN] == rows[RUN].iloc[0]).all(axis=1)]  # of one seed
+        size = results.models.get(str(own["fingerprint"].iat[0]), {}).get("model", {}).get("image_size", 32)
+        tiles, problem = find_flips(own, root, size, opened)
+        if tiles:
+            yield _captioned("flips", table, flips_figure(tiles), label)
+        else:
+            problems.setdefault(problem, []).append(label)
+    notes += [f"No images of {', '.join(labels)} on {table.images}: {why}." for why, labels in problems.items()]

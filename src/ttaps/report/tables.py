@@ -9,16 +9,11 @@ from typing import Literal
 import pandas as pd
 
 from ttaps.evaluation.statistics import AVERAGE, CONDITION, ORDER, STATISTICS, accuracy_table, compare_table
-from ttaps.report.columns import CITATIONS, PUBLISHED_SETS, RUN, Results, TableColumn, load_published, make_columns
+from ttaps.report.columns import PUBLISHED_SETS, RUN, TEXTS, Results, TableColumn, load_published, make_columns
 from ttaps.report.figures.style import SeriesStyle, series_style
 
 Metric = Literal["accuracy", "error"]
 SEVERITY = "severity "
-READING = (
-    "± is the standard deviation over seeds, of training or of views; a column without it has one seed. "
-    "Intervals are 95 %: over images, Wilson's for an accuracy, paired for a difference. p is the exact McNemar test; for an average "
-    "or several seeds, where an image counts once, the exact sign test over images. No p is corrected for the number of comparisons."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,11 +171,11 @@ def protocol(table: Table) -> list[str]:
         missing = f"some {'severities' if whole else 'corruptions'} are missing"
         lines.append(f"* {', '.join(table.partial)}: {missing}, and the average is over those that are there.")
     if not whole:
-        lines.append(READING)
+        lines.append(TEXTS["reading"])
     if len(table.published):
         name = PUBLISHED_SETS[table.data]
         other = "" if name == table.data else f" Those are all 10,000 images of {name}, not this sample."
-        lines.append(f"{CITATIONS[name]}{other}")
+        lines.append(f"{TEXTS['citations'][name]}{other}")
     return lines
 
 
