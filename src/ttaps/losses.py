@@ -51,9 +51,14 @@ def prototype_entropy(logits: Tensor) -> Tensor:
     return _entropy(log_p).mean() - _entropy(log_mean)
 
 
+def prediction_entropies(logits: Tensor) -> Tensor:
+    """The entropy of each image's prediction, (images,); logits (images, classes)."""
+    return _entropy(at_least_float32(logits).log_softmax(-1))
+
+
 def prediction_entropy(logits: Tensor) -> Tensor:
-    """TENT's loss: the entropy of each image's prediction, mean over images; logits (images, classes)."""
-    return _entropy(at_least_float32(logits).log_softmax(-1)).mean()
+    """TENT's loss: the mean over images of :func:`prediction_entropies`."""
+    return prediction_entropies(logits).mean()
 
 
 def marginal_entropy(logits: Tensor) -> Tensor:

@@ -18,9 +18,12 @@ from ttaps.adaptation import (
     METHODS,
     Augment,
     Bn,
+    Eata,
     Memo,
     Method,
+    Sar,
     Source,
+    T3a,
     Tent,
     Ttaps,
     ensure_supported,
@@ -33,12 +36,16 @@ from ttaps.model.checkpoint import Model
 from ttaps.model.functional import adapted_names
 from ttaps.views import SwavViews
 
+FILTERED = [Sar(online=True, lr=5.0, entropy_margin=0.0), Eata(online=True, entropy_margin=0.0, redundancy_margin=0.0)]
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
 ANYWHERE: list[Method] = [
     Source(),
     Augment(num_views=4),
     Tent(steps=2, lr=0.05),
     Tent(optimizer="sgd", lr=0.5),
+    Sar(lr=20.0, entropy_margin=0.0),
+    Eata(lr=0.5, entropy_margin=0.0),
+    T3a(online=False),
     Memo(lr=0.5, num_views=4, steps=2),
 ]
 CASES = [
@@ -136,7 +143,9 @@ def test_no_step_size_is_the_source_model_where_no_statistics_change() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [Memo(online=True), Tent(online=True), Ttaps(online=True, num_pairs=4, steps=2)], ids=named
+    "method",
+    [Memo(online=True), Tent(online=True), T3a(), *FILTERED, Ttaps(online=True, num_pairs=4, steps=2)],
+    ids=named,
 )
 def test_online_keeps_the_weights_in_one_call_as_in_several(method: Any, tiny_network: Network) -> None:
     images, memory = some_images(), CarriedState()
@@ -216,10 +225,13 @@ def test_adam_in_half_precision_is_that_of_single_precision_rounded() -> None:
         assert torch.equal(got, want.half())
 
 
+NO_NORMS, NORMS = ["source", "augment", "t3a", "lame", "memo"], ["tent", "eata", "sar"]
+
+
 def test_a_network_says_which_methods_it_can_serve(tiny_network: Network) -> None:
-    assert supported_methods(made("preact")) == ["source", "augment", "tent", "memo"]
-    assert supported_methods(made("batchnorm")) == ["source", "augment", "bn", "tent", "memo"]
-    assert supported_methods(made("two layers")) == ["source", "augment", "memo"]
+    assert supported_methods(made("preact")) == [*NO_NORMS[:4], *NORMS, "memo"]
+    assert supported_methods(made("batchnorm")) == ["source", "augment", "bn", *NO_NORMS[2:4], *NORMS, "memo"]
+    assert supported_methods(made("two layers")) == NO_NORMS
     assert supported_methods(nn.Flatten()) == ["source", "augment"]
     assert {"source", "tent", "memo", "ttaps"} <= set(supported_methods(tiny_network, "jt"))
     assert "ttaps" not in supported_methods(tiny_network, "baseline")  # its prototypes were never trained
@@ -231,10 +243,14 @@ def test_a_network_says_which_methods_it_can_serve(tiny_network: Network) -> Non
         (
             "preact",
             Bn(),
-            r"Method 'bn' needs BatchNorm layers .*GroupNorm\); this model supports source, augment, tent, memo\.$",
+            r"Method 'bn' needs BatchNorm layers .*GroupNorm\); this model supports source, augment, t3a, lame, tent, eata, sar, memo\.$",
         ),
-        ("two layers", Tent(), r"'tent' needs norm layers .*none\); this model supports source, augment, memo\.$"),
-        ("batchnorm", Ttaps(), r"'ttaps' needs prototypes; this model supports source, augment, bn, tent, memo\.$"),
+        (
+            "two layers",
+            Tent(),
+            r"'tent' needs norm layers .*none\); this model supports source, augment, t3a, lame, memo\.$",
+        ),
+        ("batchnorm", Ttaps(), r"'ttaps' needs prototypes; this model supports source, augment, bn, t3a, .*, memo\.$"),
     ],
     ids=named,
 )

@@ -14,7 +14,7 @@ from ttaps.adaptation import METHODS, Method
 from ttaps.adaptation.engine import CarriedState
 from ttaps.model import Network
 
-SHORT = {"steps": 3, "num_views": 4, "num_pairs": 2}
+SHORT = {"steps": 3, "num_views": 4, "num_pairs": 2, "entropy_margin": 0.0, "redundancy_margin": 0.0}
 
 
 def short(name: str) -> Method:

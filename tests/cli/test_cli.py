@@ -320,7 +320,8 @@ def test_a_network_of_ones_own_goes_through_adapt_evaluate_and_info(
     own = ("my_nets.py:make_net", "--weights", "net.pt", "--size", "32", "--classes", "names.txt")
     assert main(["info", *own, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["classes"], facts["methods"]) == (list(CIFAR10_CLASSES), ["source", "augment", "bn", "tent", "memo"])
+    supported = ["source", "augment", "bn", "t3a", "lame", "tent", "eata", "sar", "memo"]
+    assert (facts["classes"], facts["methods"]) == (list(CIFAR10_CLASSES), supported)
     assert main(["adapt", own[0], "a.png", *own[1:], "--method", "bn", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)[0]["probabilities"]
     model = ttaps.load(own[0], weights="net.pt", size=32, classes=CIFAR10_CLASSES)
@@ -328,4 +329,4 @@ def test_a_network_of_ones_own_goes_through_adapt_evaluate_and_info(
     assert main(["evaluate", *own, "--methods", "source,bn", "--limit", "1", "--out", "results", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["stored"] == 2 * 9
     assert main(["evaluate", *own, "--methods", "ttaps"]) == 2
-    assert "needs prototypes; this model supports source, augment, bn, tent, memo" in capsys.readouterr().err
+    assert f"needs prototypes; this model supports {', '.join(supported)}" in capsys.readouterr().err

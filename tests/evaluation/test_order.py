@@ -156,6 +156,6 @@ def test_a_limit_never_cuts_a_batch(tmp_path: Path) -> None:
 
 
 def test_a_method_the_model_cannot_serve_is_refused_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'bn' needs BatchNorm layers .* supports source, augment, tent, memo"):
+    with pytest.raises(UsageError, match=r"'bn' needs BatchNorm layers .* supports source, augment, t3a, lame, tent"):
         run(tmp_path / "new", Bn())
     assert not (tmp_path / "new").exists()

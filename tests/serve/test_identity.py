@@ -22,7 +22,8 @@ from ttaps.data.sample import SAMPLE_CORRUPTIONS, read_sample
 from ttaps.model import as_network
 
 QUICK = "ttaps[steps=2,num_pairs=2]"
-SPECS = ("source", "augment[num_views=3]", "tent[steps=2]", "memo[steps=2,num_views=3]", QUICK, "ttaps:tuned")
+TENTS = ("tent[steps=2]", "eata", "sar[steps=2]")
+SPECS = ("source", "augment[num_views=3]", "t3a", "lame", *TENTS, "memo[steps=2,num_views=3]", QUICK, "ttaps:tuned")
 
 
 def trace_of(answer: dict[str, Any]) -> torch.Tensor:

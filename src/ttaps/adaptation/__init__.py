@@ -9,18 +9,23 @@ from torch import nn
 
 from ttaps.adaptation.augment import Augment as Augment
 from ttaps.adaptation.bn import Bn as Bn
+from ttaps.adaptation.eata import Eata as Eata
+from ttaps.adaptation.lame import Lame as Lame
 from ttaps.adaptation.memo import Memo as Memo
 from ttaps.adaptation.method import EPISODIC as EPISODIC
 from ttaps.adaptation.method import Method as Method
 from ttaps.adaptation.mt3 import Mt3 as Mt3
 from ttaps.adaptation.result import Result as Result
+from ttaps.adaptation.sar import Sar as Sar
 from ttaps.adaptation.source import Source as Source
+from ttaps.adaptation.t3a import T3a as T3a
 from ttaps.adaptation.tent import Tent as Tent
 from ttaps.adaptation.ttaps import Ttaps as Ttaps
 from ttaps.adaptation.ttt import Ttt as Ttt
 from ttaps.errors import UsageError
 
-METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Source, Augment, Bn, Tent, Memo, Ttt, Mt3, Ttaps)}
+_KINDS: tuple[type[Method], ...] = (Source, Augment, Bn, T3a, Lame, Tent, Eata, Sar, Memo, Ttt, Mt3, Ttaps)
+METHODS = {kind.name: kind for kind in _KINDS}
 """Every method by its name, as it is typed. To add one, add its class here."""
 
 MILD = {"scale": [0.7, 1.0], "jitter_strength": 0.0, "gray_p": 0.0, "blur_p": 1.0}

@@ -13,7 +13,7 @@ from ttaps.losses import at_least_float32
 
 Weights = dict[str, Tensor]
 UpdateRule = Callable[[Weights, Weights], Weights]  # weights and gradients to what is subtracted, before the step size
-Loss = Callable[[Weights, int], Tensor]  # at a step, of weights; those it does not use stay where they are
+Loss = Callable[[Weights, int], Tensor | None]  # at a step, of weights; unused ones stay, and None is no step
 AdaptOne = Callable[[Tensor, int, "CarriedState"], Tensor]
 
 
@@ -87,11 +87,13 @@ def gradient_steps(
         leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
         with torch.enable_grad():
             value = loss(leaves, step)
-            gradients = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
-        with torch.no_grad():
-            updates = rule(weights, dict(zip(leaves, gradients, strict=True)))
-        weights = {name: weight.detach().sub(updates[name], alpha=lr) for name, weight in weights.items()}
-        state.weights, state.loss = weights, value.item() if state.observer else None
+            gradients = () if value is None else torch.autograd.grad(value, [*leaves.values()], materialize_grads=True)
+        if value is not None:
+            with torch.no_grad():
+                updates = rule(weights, dict(zip(leaves, gradients, strict=True)))
+            weights = {name: weight.detach().sub(updates[name], alpha=lr) for name, weight in weights.items()}
+            state.weights = weights
+        state.loss = value.item() if state.observer and value is not None else None
         yield weights
 
 

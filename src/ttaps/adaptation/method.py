@@ -18,9 +18,17 @@ from ttaps.model import eval_mode
 EPISODIC = "episodic"  # the protocol of a method that forgets everything after each image
 FROM_ZERO = (
     *("steps", "lr", "momentum", "weight_decay", "view_pool", "patience", "source_weight", "num_neighbors"),
-    *("kl_weight", "shift_threshold", "rho", "entropy_margin", "redundancy_margin", "recovery_entropy"),
+    *(
+        "kl_weight",
+        "shift_threshold",
+        "rho",
+        "entropy_margin",
+        "redundancy_margin",
+        "recovery_entropy",
+        "fisher_weight",
+    ),
 )
-FROM_ONE = ("batch_size", "num_views", "num_pairs", "num_supports", "max_iterations")
+FROM_ONE = ("batch_size", "num_views", "num_pairs", "num_supports", "max_iterations", "fisher_images")
 LEAST_VALUES = dict.fromkeys(FROM_ZERO, 0) | dict.fromkeys(FROM_ONE, 1)
 """Minimum values of settings; a setting means the same in every method that has it."""
 
@@ -41,7 +49,7 @@ class Method(ABC):
         if self.continual and not self.online:
             object.__setattr__(self, "online", True)  # one experiment has one spec, however it was typed
         check_min(self, **{name: least for name, least in LEAST_VALUES.items() if name in names})
-        check_probability(self, *names & {"confidence_threshold"})
+        check_probability(self, *names & {"confidence_threshold", "frozen_share"})
 
     @property
     def lr(self) -> float | None:

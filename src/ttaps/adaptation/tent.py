@@ -1,5 +1,6 @@
 """TENT (Wang et al., 2021): make the prediction more confident through the scale and shift of the norm layers."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -26,7 +27,9 @@ class Tent(GradientMethod):
     lr: float = 1e-3
     """Step size."""
     optimizer: Literal["adam", "sgd"] = "adam"
-    """Adam, as the authors use on CIFAR-10-C, or plain gradient steps."""
+    """Adam, as the authors use on CIFAR-10-C, or SGD."""
+    momentum: float = 0.0
+    """Momentum of SGD."""
     batch_size: int = 1
     """Images adapted together; with more than one, an image's result depends on the others in its batch (the authors use 200)."""
     online: bool = False
@@ -44,7 +47,7 @@ class Tent(GradientMethod):
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
         """Adapt to images together, with BatchNorm statistics that are theirs, or mixed, before the first step too."""
-        classifier = Functional(network, norm_weights(network))
+        classifier = Functional(network, self.adapted_weights(network))
         before = state.tell(classifier(image, {}).softmax(-1))
         use_batch_statistics(classifier.copy, source_images(self.source_weight, len(image)))
         state.rule = state.rule or self.make_rule()
@@ -52,16 +55,25 @@ class Tent(GradientMethod):
         def logits(weights: Weights) -> Tensor:
             return classifier(image, weights)
 
-        def loss(weights: Weights, step: int) -> Tensor:
+        def loss(weights: Weights, step: int) -> Tensor | None:
             return self.loss(logits, weights, state)
 
         steps = gradient_steps(loss, classifier.weights(), self.steps, self.lr, state)
         return torch.stack([before, *(state.tell(logits(weights).softmax(-1)) for weights in steps)], dim=1)
 
+    def adapted_weights(self, network: nn.Module) -> list[str]:
+        """Return the names of the weights that change."""
+        return norm_weights(network)
+
     def make_rule(self) -> UpdateRule:
         """Return a fresh optimizer."""
-        return Adam() if self.optimizer == "adam" else Momentum()
+        return Adam() if self.optimizer == "adam" else Momentum(self.momentum)
 
-    def loss(self, logits: Logits, weights: Weights, state: CarriedState) -> Tensor:
-        """Return the mean entropy of the predictions with some weights."""
+    def loss(self, logits: Logits, weights: Weights, state: CarriedState) -> Tensor | None:
+        """Return the mean entropy of the predictions with some weights; None is no step."""
         return prediction_entropy(logits(weights))
+
+
+def entropy_limit(margin: float, logits: Tensor) -> float:
+    """Return E₀, the share ``margin`` of ln(classes), the largest entropy there is; no limit for a margin of 0."""
+    return margin * math.log(logits.shape[-1]) if margin else math.inf

@@ -160,3 +160,25 @@ def use_batch_statistics(network: nn.Module, source_weight: float = 0.0) -> None
 def source_images(source_weight: float, images: int) -> float:
     """Return N for a batch: ``source_weight`` beside one image, and one less for each further image, until the batch is by itself."""
     return max(0.0, source_weight + 1 - images)
+
+
+def missing_linear(network: nn.Module) -> str | None:
+    """Return in words that a network has no linear layer that could be its last, or None."""
+    return None if any(isinstance(layer, nn.Linear) for layer in network.modules()) else "a last linear layer"
+
+
+def last_linear(network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, nn.Linear]:
+    """Return the logits of images, the features (N, F) that the last linear layer makes them of, and a copy of that layer."""
+    copy = frozen_copy(network)
+    calls: list[tuple[nn.Linear, tuple[Tensor, ...], Tensor]] = []
+    for layer in copy.modules():
+        if isinstance(layer, nn.Linear):
+            layer.register_forward_hook(lambda *call: calls.append(call))
+    logits: Tensor = copy(images)
+    output = calls[-1][2] if calls else logits[:0]
+    if output.shape != logits.shape or not torch.allclose(output, logits, equal_nan=True):
+        raise UsageError(
+            f"This method needs logits that a last linear layer (nn.Linear) makes; {type(network).__name__} ends otherwise."
+        )
+    last, (features, *_), _ = calls[-1]
+    return logits, features, last
