@@ -56,6 +56,13 @@ def test_points_are_the_rows(tmp_path: Path) -> None:
     assert len(learning_figure([curve, other]).axes[0].lines) == 2
 
 
+def test_logs_whose_lr_was_the_factor_of_the_schedule_make_the_same_curve(tmp_path: Path) -> None:
+    row: dict[str, float | int] = {"step": 4, "epoch": 0.5, "ce": 2.0, "loss": 2.0}
+    old, new = ({**row, "lr": 1.0}, {**row, "lr": 0.1, "muon_lr": 0.05})
+    curves = [read_curve("mine", recorded(tmp_path / name, one)) for name, one in (("old", old), ("new", new))]
+    pd.testing.assert_frame_equal(curves[0].points, curves[1].points)
+
+
 def test_a_common_beginning_is_cut_to_the_length_of_the_rest() -> None:
     epochs = [1.0 * epoch for epoch in range(1, 11)]
     seen = pd.DataFrame({"epoch": epochs, "validation": [50 + epoch for epoch in epochs]})

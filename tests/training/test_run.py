@@ -27,7 +27,7 @@ from ttaps.errors import CheckpointError, TtapsError, UsageError
 from ttaps.files import file_lock
 from ttaps.model import as_network
 from ttaps.model.checkpoint import load_model
-from ttaps.training.config import ScheduleConfig, TrainConfig
+from ttaps.training.config import OptimizerConfig, ScheduleConfig, TrainConfig
 from ttaps.training.data import Split, training_images
 from ttaps.training.run import Run, graceful_interrupt
 from ttaps.training.run_dir import load_state, rewind_metrics
@@ -105,6 +105,16 @@ def test_a_finished_run_is_a_model(finished: Path, textures: ImageSet, pictures:
     assert sorted(path.name for path in finished.iterdir()) == [
         ".lock", "README.md", "config.json", "fork.safetensors", "metrics.jsonl", "model.safetensors", "resume.safetensors", "train.toml",
     ]  # fmt: skip
+
+
+def test_the_log_has_the_learning_rates_themselves(finished: Path, textures: ImageSet, pictures: Path) -> None:
+    rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    schedule = Schedule.of(SHORT, len(split_of(textures, pictures).train))
+    logged = [(row["step"], row["lr"], row["muon_lr"]) for row in rows if "epoch" in row]
+    factors = {step: schedule.lr_factor(step - 1) for step in (25, 40)}
+    assert logged == [(step, 0.1 * factor, 0.05 * factor) for step, factor in factors.items()]
+    assert all(0 < factor < 1 for factor in factors.values())
+    assert OptimizerConfig(lr=0.5).rates(0.25) == {"lr": 0.125}, "without Muon there is one rate"
 
 
 def test_a_finished_run_says_so_and_does_nothing(

@@ -16,32 +16,21 @@ CIFAR10_STD = (0.2470, 0.2435, 0.2616)
 class ModelConfig:
     """The paper's network by default: ResNet-26 with 32 filters and GroupNorm(16), Z = 128, K = 300."""
 
-    num_classes: int = 10
-    """How many classes the classifier tells apart."""
-    num_prototypes: int = 300
-    """K, the number of prototypes."""
-    projection_dim: int = 128
-    """Z, the dimension of the shared projection space."""
-    hidden_dim: int = 256
-    """Width of the projector's hidden layer."""
+    num_classes: int = 10  # How many classes the classifier tells apart.
+    num_prototypes: int = 300  # K, the number of prototypes.
+    projection_dim: int = 128  # Z, the dimension of the shared projection space.
+    hidden_dim: int = 256  # Width of the projector's hidden layer.
     projector_norm: bool = False
     """GroupNorm between the projector's two layers, as the authors' code has and the paper does not."""
-    depth: int = 26
-    """Layers of the ResNet: 6n + 2, with n basic blocks in each of the three stages."""
-    width: int = 32
-    """Filters of the first stage; the second and third have two and four times as many."""
-    norm: Literal["group", "batch"] = "group"
-    """Normalization layers of the backbone."""
-    num_groups: int = 16
-    """Groups of every GroupNorm."""
+    depth: int = 26  # Layers of the ResNet: 6n + 2, with n basic blocks in each of the three stages.
+    width: int = 32  # Filters of the first stage; the second and third have two and four times as many.
+    norm: Literal["group", "batch"] = "group"  # Normalization layers of the backbone.
+    num_groups: int = 16  # Groups of every GroupNorm.
     stem_padding: int = 1
     """Zero padding of the first convolution; 2 is the authors' code: feature maps of 34, 17 and 9 pixels for images of 32."""
-    image_size: int = 32
-    """Height and width of the images the network was made for."""
-    mean: tuple[float, float, float] = CIFAR10_MEAN
-    """Channel means taken off the input."""
-    std: tuple[float, float, float] = CIFAR10_STD
-    """Channel deviations the input is divided by."""
+    image_size: int = 32  # Height and width of the images the network was made for.
+    mean: tuple[float, float, float] = CIFAR10_MEAN  # Channel means taken off the input.
+    std: tuple[float, float, float] = CIFAR10_STD  # Channel deviations the input is divided by.
     zero_init_residual: bool = False
     """Start every residual branch at zero (its last norm's scale), which helps short trainings to start."""
     smooth_stem: bool = False

@@ -21,50 +21,45 @@ NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "sample": 10}
 class OptimizerConfig:
     """SGD as in the paper; ``muon`` orthogonalizes the updates of the convolutions."""
 
-    name: Literal["sgd", "muon"] = "sgd"
-    """``sgd``, or ``muon`` for the convolutions with SGD for the rest."""
-    lr: float = 0.5
-    """Base learning rate (of everything SGD updates); 0.1 for the paper's baseline."""
+    name: Literal["sgd", "muon"] = "sgd"  # ``sgd``, or ``muon`` for the convolutions with SGD for the rest.
+    lr: float = 0.5  # Base learning rate (of everything SGD updates); 0.1 for the paper's baseline.
     muon_lr: float = 0.05
     """Base learning rate of the convolutions under ``muon``; with ``muon_fixed_norm``, step size relative to the norm of the weights."""
     muon_fixed_norm: bool = False
     """Keep the norm of every weight tensor that ``muon`` updates, without an L2 penalty, which shrinks blocks with small gradients."""
     muon_exclude: tuple[str, ...] = ()
     """Parts (``stem``, ``stage1``, ...) whose convolutions ``muon`` leaves to SGD: orthogonal updates let the stem pass noise on."""
-    momentum: float = 0.9
-    """Momentum."""
-    nesterov: bool = False
-    """Nesterov momentum."""
-    weight_decay: float = 1e-5
-    """L2 penalty."""
-    decay_vectors: bool = True
-    """Apply the L2 penalty to biases, and to scale and shift of normalization layers, too."""
+    momentum: float = 0.9  # Momentum.
+    nesterov: bool = False  # Nesterov momentum.
+    weight_decay: float = 1e-5  # L2 penalty.
+    decay_vectors: bool = True  # Apply the L2 penalty to biases, and to scale and shift of normalization layers, too.
     kernel_smoothing: float = 0.0
     """Share of the roughness of 3x3 kernels that a step at the full learning rate removes, against pixel noise."""
     kernel_smoothing_layers: tuple[str, ...] = ("stem",)
     """Parts (``stem``, ``stage1``, ...) whose kernels are smoothed."""
-    clip_grad_per_param: float = 0.0
-    """Largest norm of the gradient of any one weight tensor; 0 does not clip."""
+    clip_grad_per_param: float = 0.0  # Largest norm of the gradient of any one weight tensor; 0 does not clip.
+
+    def rates(self, factor: float) -> dict[str, float]:
+        """Return the learning rates at a factor of the schedule, by the names of their settings."""
+        names = ("lr", "muon_lr") if self.name == "muon" else ("lr",)
+        return {name: factor * getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
 class ScheduleConfig:
     """What changes during a run, in epochs: learning rate, joint loss, resolution."""
 
-    warmup_epochs: float = 10
-    """Epochs of linear warm-up."""
+    warmup_epochs: float = 10  # Epochs of linear warm-up.
     lr_schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
     """The decay: to zero by a cosine or a line, by steps (a tenth after 1/2 and again after 5/6 of it, as in TTT), or none (MT3)."""
-    lr_hold_epochs: float = 0.0
-    """Epoch at which the decay begins, or after the warm-up if that is later."""
+    lr_hold_epochs: float = 0.0  # Epoch at which the decay begins, or after the warm-up if that is later.
     lr_decay_epochs: float = 0.0
     """Warmup-stable-decay: keep the full rate and decay over this many last epochs; 0 leaves it to ``lr_hold_epochs``."""
     joint_start_epoch: float = 0.0
     """Epoch at which the loss of ``jt``, ``jt+ent``, ``ttt`` or ``mt3`` begins; the cross-entropy alone, on one view, before it."""
     joint_ramp_epochs: float = 0.0
     """Epochs over which the cross-entropy alone turns into the joint loss, or TTT's; MT3's begins at once."""
-    freeze_prototypes_epochs: float = 0.0
-    """Epochs of joint training in which the prototypes are frozen."""
+    freeze_prototypes_epochs: float = 0.0  # Epochs of joint training in which the prototypes are frozen.
     resolutions: tuple[int, ...] = ()
     """Resolutions trained at, one after the other, in pixels; the network's own if empty."""
     resolution_milestones: tuple[float, ...] = (1.0,)
@@ -90,20 +85,14 @@ class ScheduleConfig:
 class LossConfig:
     """Weights and temperatures of eq. (8)."""
 
-    gamma_ce: float = 0.3
-    """γ1, weight of the cross-entropy beside SwAV."""
-    gamma_ent: float = 0.1
-    """γ2, weight of the prototypes' entropy term (``jt+ent`` only)."""
-    epsilon: float = 0.05
-    """Smoothness of the Sinkhorn codes."""
-    tau: float = 0.1
-    """Temperature of the swapped prediction."""
-    sinkhorn_iterations: int = 3
-    """Sinkhorn-Knopp iterations."""
+    gamma_ce: float = 0.3  # γ1, weight of the cross-entropy beside SwAV.
+    gamma_ent: float = 0.1  # γ2, weight of the prototypes' entropy term (``jt+ent`` only).
+    epsilon: float = 0.05  # Smoothness of the Sinkhorn codes.
+    tau: float = 0.1  # Temperature of the swapped prediction.
+    sinkhorn_iterations: int = 3  # Sinkhorn-Knopp iterations.
     swap_reduction: Literal["sum", "mean"] = "sum"
     """The two directions of the swapped prediction are summed (paper) or averaged (the authors' code)."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
+    label_smoothing: float = 0.0  # Label smoothing of the cross-entropy.
 
 
 @dataclass(frozen=True)
@@ -120,8 +109,7 @@ class AugmentationConfig:
     """Range of the area of the crop for the cross-entropy, as a share of the image."""
     prime_share: float = 0.0
     """Share of the batch whose crop for the cross-entropy is a PRIME view instead; ``baseline``, ``jt`` and ``jt+ent`` only."""
-    prime_swav_share: float = 0.0
-    """Share of the batch whose second SwAV view is a PRIME view instead."""
+    prime_swav_share: float = 0.0  # Share of the batch whose second SwAV view is a PRIME view instead.
 
     def __post_init__(self) -> None:
         check_range(self, "crop_scale", most=1)
@@ -140,14 +128,10 @@ class TttConfig:
 class Mt3Config:
     """What ``mt3`` alone needs."""
 
-    task_images: int = 8
-    """Images of one task; a batch holds batch_size / task_images tasks."""
-    inner_lr: float = 0.1
-    """Step size of the inner step."""
-    inner_clip: float = 10.0
-    """Largest norm of the gradient of any one weight tensor in the inner step."""
-    gamma_byol: float = 0.1
-    """Weight of the BYOL loss after the inner step."""
+    task_images: int = 8  # Images of one task; a batch holds batch_size / task_images tasks.
+    inner_lr: float = 0.1  # Step size of the inner step.
+    inner_clip: float = 10.0  # Largest norm of the gradient of any one weight tensor in the inner step.
+    gamma_byol: float = 0.1  # Weight of the BYOL loss after the inner step.
 
 
 @dataclass(frozen=True)
@@ -158,10 +142,8 @@ class TrainConfig:
     """``baseline`` (cross-entropy), ``jt`` (with SwAV), ``jt+ent`` (with SwAV and the prototypes' entropy), ``ttt`` or ``mt3``."""
     data: str = "cifar10"
     """``cifar10``, ``cifar100``, ``sample`` (inside the package), a folder of class folders, or an .npz file."""
-    epochs: float = 300
-    """Passes over the training images."""
-    batch_size: int = 256
-    """Images per step, over all processes."""
+    epochs: float = 300  # Passes over the training images.
+    batch_size: int = 256  # Images per step, over all processes.
     init_from: str = ""
     """Warm start from the weights of a model, by name or folder; parts that do not fit start at random, as does everything if empty."""
     backbone: str = ""
@@ -171,36 +153,24 @@ class TrainConfig:
     """Start the prototypes at the projections of training images when the joint loss begins, instead of at random."""
     wise_ft: float = 0.0
     """WiSE-FT: share of the weights of ``init_from`` in the mean with the trained ones; prototypes and heads are the trained."""
-    seed: int = 0
-    """Seed of the initial weights, the order of images and the views."""
+    seed: int = 0  # Seed of the initial weights, the order of images and the views.
     ema_decay: float = 0.0
     """Decay per step of an exponential moving average (EMA) of the weights, which is then the result; 0 takes the last weights."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """Arithmetic of the forward pass; bfloat16 is mixed precision, ``auto`` uses it where it is measured to be faster."""
     memory_format: Literal["contiguous", "channels_last", "auto"] = "contiguous"
     """Layout of images in memory; ``auto`` takes what is measured to be faster, and a resumed run keeps it."""
-    compile: bool = False
-    """Compile the network with torch.compile."""
-    checkpoint_minutes: float = 5.0
-    """Minutes between checkpoints."""
-    validate_every: float = 1.0
-    """Epochs between validations (on at most 2,000 images until the end)."""
-    stop_on_collapse: bool = True
-    """Stop the run when it has collapsed, lost its prototypes, or diverged."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    """The network."""
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    """The optimizer."""
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """What changes during the run."""
-    loss: LossConfig = field(default_factory=LossConfig)
-    """The loss."""
-    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
-    """The views."""
-    ttt: TttConfig = field(default_factory=TttConfig)
-    """Settings of ``ttt``."""
-    mt3: Mt3Config = field(default_factory=Mt3Config)
-    """Settings of ``mt3``."""
+    compile: bool = False  # Compile the network with torch.compile.
+    checkpoint_minutes: float = 5.0  # Minutes between checkpoints.
+    validate_every: float = 1.0  # Epochs between validations (on at most 2,000 images until the end).
+    stop_on_collapse: bool = True  # Stop the run when it has collapsed, lost its prototypes, or diverged.
+    model: ModelConfig = field(default_factory=ModelConfig)  # The network.
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)  # The optimizer.
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)  # What changes during the run.
+    loss: LossConfig = field(default_factory=LossConfig)  # The loss.
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)  # The views.
+    ttt: TttConfig = field(default_factory=TttConfig)  # Settings of ``ttt``.
+    mt3: Mt3Config = field(default_factory=Mt3Config)  # Settings of ``mt3``.
 
     def __post_init__(self) -> None:
         for names, must_be, least, below in (

@@ -32,16 +32,10 @@ class Run:
     """A training run in a folder, which only the first of ``ranks`` touches; ``train`` starts it, or resumes it where it was killed."""
 
     def __init__(
-        self,
-        config: TrainConfig,
-        folder: Path,
-        split: Split,
-        device: str = "cpu",
-        ranks: Ranks = ALONE,
-        backbone: Factory | None = None,
+        self, config: TrainConfig, folder: Path, split: Split, ranks: Ranks = ALONE, backbone: Factory | None = None
     ) -> None:
         self.config, self.folder, self.ranks = config, folder, ranks
-        self.trainer = Trainer(config, split, device, ranks, backbone)
+        self.trainer = Trainer(config, split, ranks, backbone)
         self.schedule = self.trainer.schedule
         self.check = CollapseCheck(config.model.num_prototypes, config.model.num_classes)
         self.seconds, self.warned = 0.0, False
@@ -93,10 +87,9 @@ class Run:
         broken = next((name for name, weight in weights.items() if not weight.isfinite().all()), None)
         if broken and config.stop_on_collapse:
             origin = f"the run in {self.folder}" if first else f"the model '{config.init_from}'"
-            raise TrainingCollapsed(
-                f"The weights '{broken}' of {origin} are not numbers, before the first step of this run.\n"
-                "Start from other weights (--init-from) in another folder."
-            )
+            remedy = "Start from other weights (--init-from) in another folder."
+            what = f"The weights '{broken}' of {origin} are not numbers, before the first step of this run"
+            raise TrainingCollapsed(f"{what}.\n{remedy}")
         if config.objective != "baseline" and not self.schedule.joint_weight(last):
             log_info(
                 f"The loss of {config.objective} begins at epoch {config.schedule.joint_start_epoch:g}, but the run "
@@ -141,8 +134,8 @@ class Run:
         progress.update(task, completed=done)
         progress.below = f"{shown}  {min(self.config.batch_size, len(self.trainer.images)) / seconds:.0f} images/s"
         if done % LOG_EVERY == 0 or done == self.schedule.steps:
-            place = {"step": done, "epoch": round(done / epoch_steps, 3), "lr": self.schedule.lr_factor(step)}
-            run_dir.log_metrics(self.folder, {**place, **row})
+            rates = self.config.optimizer.rates(self.schedule.lr_factor(step))
+            run_dir.log_metrics(self.folder, {"step": done, "epoch": round(done / epoch_steps, 3), **rates, **row})
         try:
             self.check.update(done, parts, self.schedule.warm(step))
         except TrainingCollapsed as collapse:
@@ -176,9 +169,9 @@ class Run:
 
     def state(self, step: int) -> run_dir.State:
         """Return the state of the run after so many steps."""
-        trainer, seconds = self.trainer, round(self.seconds, 1)
+        trainer = self.trainer
         noted = trainer.split.digest, trainer.fingerprint, str(trainer.numerics)
-        return run_dir.State(step, seconds, trainer.tensors(), *noted)
+        return run_dir.State(step, round(self.seconds, 1), trainer.tensors(), *noted)
 
     def _hardware(self) -> str:
         device, threads, precision = self.trainer.device, torch.get_num_threads(), self.trainer.numerics.precision
