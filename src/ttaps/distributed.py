@@ -28,8 +28,7 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
-    device: str = "cpu"
-    """Where tensors must be to be sent."""
+    device: str = "cpu"  # where it computes, and where tensors must be to be sent
 
     @property
     def first(self) -> bool:
@@ -131,7 +130,7 @@ def init_distributed(device: str = "cpu", patience: timedelta = PATIENCE) -> Ite
     """Join the processes that ``torchrun`` started with this one, until the end of the block; without it, yield a single rank."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield Ranks()
+        yield Ranks(device=device)
         return
     place = torch.device(device)
     if place.type == "cuda":

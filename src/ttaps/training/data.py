@@ -51,16 +51,12 @@ def training_images(data: str | ImageSet, root: Path, model: ModelConfig, any_cl
         raise UsageError(f"{data} has only one class, '{images.classes[0]}': a classifier needs at least two.")
     if empty := sorted(set(range(count)) - set(images.labels.tolist())):
         names = ", ".join(images.classes[label] for label in empty[:3]) + (", ..." if len(empty) > 3 else "")
-        raise UsageError(
-            f"{data} has no image of {len(empty)} of its {count} classes ({names}).\n"
-            "Leave those classes out, and number the labels from 0 without gaps."
-        )
-    height, width = images.images.shape[-2:]
-    if not height == width == model.image_size:
-        raise UsageError(
-            f"{data} has images of {width}x{height} pixels, the network takes {model.image_size}x{model.image_size}.\n"
-            + (f"Set --model.image-size {width}." if height == width else "Make the images square.")
-        )
+        remedy = "Leave those classes out, and number the labels from 0 without gaps."
+        raise UsageError(f"{data} has no image of {len(empty)} of its {count} classes ({names}).\n{remedy}")
+    (height, width), size = images.images.shape[-2:], model.image_size
+    if not height == width == size:
+        remedy = f"Set --model.image-size {width}." if height == width else "Make the images square."
+        raise UsageError(f"{data} has images of {width}x{height} pixels, the network takes {size}x{size}.\n{remedy}")
     return Split.of(images)
 
 

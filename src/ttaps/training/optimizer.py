@@ -89,11 +89,8 @@ def orthogonalized(kernels: Sequence[Tensor]) -> list[Tensor]:
 
 def newton_schulz(matrices: Tensor, iterations: int) -> Tensor:
     """Push all singular values of a stack of matrices (n, rows, columns) towards one, without computing them."""
-    a, b, c = (
-        3.4445,
-        -4.7750,
-        2.0315,
-    )  # Muon's: steepest at zero, so that few iterations lead near one, though not to it
+    # Muon's: steepest at zero, so that few iterations lead near one, though not to it.
+    a, b, c = 3.4445, -4.7750, 2.0315
     wide = matrices.shape[-2] <= matrices.shape[-1]
     x: Tensor = matrices if wide else matrices.mT
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Template
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -42,10 +43,8 @@ def check_settings(folder: Path, config: TrainConfig) -> bool:
     begun = any((folder / name).exists() for name in (STATE, WEIGHTS))  # not if it failed at its first step
     watched, settings = {name: getattr(config, name) for name in ONLY_WATCHED}, folder / SETTINGS
     if begun and settings.exists() and replace(load_preset(str(settings)), **watched) != config:
-        raise UsageError(
-            f"{folder} holds a run with other settings (see {settings}).\n"
-            f"Use another --out; ttaps train --resume --out {folder} resumes that run."
-        )
+        remedy = f"Use another --out; ttaps train --resume --out {folder} resumes that run."
+        raise UsageError(f"{folder} holds a run with other settings (see {settings}).\n{remedy}")
     return begun
 
 
@@ -114,25 +113,8 @@ def log_metrics(folder: Path, row: dict[str, float | int]) -> None:
 
 def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
     """Return the README of a model folder: what a person must know before using the model."""
-    model, start, accuracy = config.model, info.get("init_from"), info.get("validation_accuracy")
-    state = f"unfinished: step {info['step']} of {info['steps']}" if info["step"] < info["steps"] else "finished"
-    resnet = f"ResNet-{model.depth}, {model.width} filters, {model.norm} norm"
-    network = f"Backbone `{config.backbone}`, {info['backbone']['features']} features" if config.backbone else resnet
-    began = "It started from the weights of `{model}` ({fingerprint}), {hours:g} hours.\n"
-    measured = "not measured yet" if accuracy is None else f"{100 * accuracy:.2f} % of the validation images"
     paper, ours = flat(asdict(TrainConfig())), flat(asdict(config))
     not_listed = ("objective", "data", "seed", "init_from", "model.num_classes", *ONLY_WATCHED)
-    changed = [name for name in ours if ours[name] != paper[name] and name not in not_listed]
-    listed = "\n".join(f"- `{name}` = `{ours[name]}`" for name in changed) or "- none"
-    return f"""\
-# {config.objective} on {info["data"]}, seed {config.seed}
-
-{network}, {model.num_prototypes} prototypes, {model.num_classes} classes.
-Trained with `ttaps train` on {images:,} images for {config.epochs:g} epochs ({state}):
-{info["hours"]:g} hours on {info["hardware"]}.
-{began.format(**start) if start else ""}Clean accuracy: {measured}.
-
-Settings that differ from the paper's for JT+ENT:
-{listed}
-
-All settings are in `train.toml`; the same file as `--config` trains this model again."""
+    changed = {name: ours[name] for name in ours if ours[name] != paper[name] and name not in not_listed}
+    card = Template(Path(__file__).with_name("card.md.j2").read_text("utf-8"), trim_blocks=True)
+    return card.render(config=config, model=config.model, info=info, images=images, changed=changed)

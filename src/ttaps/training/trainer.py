@@ -55,16 +55,11 @@ class Trainer:
     """Takes training steps, on some rows of each batch if there are other ``ranks``. All randomness is a function of (seed, step)."""
 
     def __init__(
-        self,
-        config: TrainConfig,
-        split: Split,
-        device: str = "cpu",
-        ranks: Ranks = ALONE,
-        backbone: Factory | None = None,
+        self, config: TrainConfig, split: Split, ranks: Ranks = ALONE, backbone: Factory | None = None
     ) -> None:
         if ranks.size > 1 and config.model.norm == "batch":
             raise UsageError("model.norm = batch needs the whole batch in one process: use 1 process or group norm.")
-        self.config, self.split, self.ranks, self.device = config, split, ranks, torch.device(device)
+        self.config, self.split, self.ranks, self.device = config, split, ranks, torch.device(ranks.device)
         try:
             self.start = load_model(folder_of(config.init_from)) if config.init_from else None
         except CheckpointError as error:
@@ -95,12 +90,9 @@ class Trainer:
             count_features(self.network.backbone, size)
         normed = any(isinstance(layer, _BatchNorm) for layer in self.network.backbone.modules())
         if normed and (self.ranks.size > 1 or self.config.objective == "mt3"):
-            what = (
-                "objective mt3 adapts weights without running statistics"
-                if self.ranks.size == 1
-                else "1 process has it"
-            )
-            raise UsageError(f"The backbone has BatchNorm, which needs the whole batch: {what}.")
+            alone = "objective mt3 adapts weights without running statistics"
+            why = "1 process has it" if self.ranks.size > 1 else alone
+            raise UsageError(f"The backbone has BatchNorm, which needs the whole batch: {why}.")
 
     def step(self, step: int) -> dict[str, Tensor]:
         """Take one gradient step on one batch, and return the parts of the loss."""
@@ -178,17 +170,13 @@ class Trainer:
 
 @torch.no_grad()
 def initial_network(
-    config: TrainConfig,
-    start: Model | None = None,
-    classes: tuple[str, ...] = (),
-    backbone: Factory | None = None,
+    config: TrainConfig, start: Model | None = None, classes: tuple[str, ...] = (), backbone: Factory | None = None
 ) -> Network:
     """Return the network before the first step: random, as a function of the seed alone, or with what fits of ``start``'s weights.
     ``backbone`` makes the backbone, where not even ``config.backbone`` can."""
     if config.backbone.startswith("<") and backbone is None:
-        raise UsageError(
-            f"The backbone {config.backbone} was given in Python: ttaps.train(..., backbone=...) resumes this."
-        )
+        given = f"The backbone {config.backbone} was given in Python"
+        raise UsageError(f"{given}: ttaps.train(..., backbone=...) resumes this.")
     make = backbone or (backbone_factory(config.backbone) if config.backbone else None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, "weights"))
@@ -203,10 +191,11 @@ def initial_network(
             weight.copy_(theirs[name])
         elif not name.startswith(("classifier.", *HEADS_AND_PROTOTYPES)):
             there = f"shape {tuple(theirs[name].shape)}" if name in theirs else "no such weights"
-            raise UsageError(
-                f"init_from: '{name}' has shape {tuple(weight.shape)} here and {there} in the model '{start.name}'.\n"
+            here = f"init_from: '{name}' has shape {tuple(weight.shape)} here"
+            remedy = (
                 "Give this run the network of that model (--model.width, --model.depth, ...; its train.toml has them)."
             )
+            raise UsageError(f"{here} and {there} in the model '{start.name}'.\n{remedy}")
     return network
 
 
