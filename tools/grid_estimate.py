@@ -169,7 +169,7 @@ def print_imagenet(one: Training, forward: int, adapted: int) -> None:
 def main() -> None:
     """Count, and print."""
     torch.set_num_threads(1)
-    grids = {name: read_grid(find_preset(name, grids=True), find_preset)[1] for name in GRIDS}
+    grids = {name: read_grid(find_preset(name, grids=True))[1] for name in GRIDS}
     print_counts([job for jobs in grids.values() for job in jobs if job.train.seed == 0])
     print_times(grids)
     usual = next(

@@ -2,7 +2,7 @@
 
 A grid is a table's models (objective, number of prototypes, seed) with their methods; a job is one of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
@@ -20,22 +20,15 @@ from ttaps.data import data_root
 from ttaps.data.cifar import FOLDERS
 from ttaps.distributed import Ranks
 from ttaps.errors import UsageError
+from ttaps.evaluation import run
 from ttaps.evaluation.benchmark import VALIDATION, Benchmark, open_benchmark
 from ttaps.evaluation.frame import read_rows
 from ttaps.evaluation.plan import EVERYTHING, Plan, Shard
-from ttaps.evaluation.run import (
-    describe,
-    evaluate,
-    find_experiment,
-    known_experiments,
-    projections_file,
-    write_projections,
-)
 from ttaps.evaluation.store import FILE, Store
 from ttaps.model import ModelConfig
 from ttaps.model.checkpoint import Model, load_model
-from ttaps.progress import log_info
-from ttaps.training.config import TrainConfig, merge, read_preset, train_config
+from ttaps.progress import bar, log_info
+from ttaps.training.config import TrainConfig, find_preset, merge, read_preset, train_config
 from ttaps.training.data import Split, training_images
 from ttaps.training.run import Run
 from ttaps.training.run_dir import check_settings, load_state
@@ -104,9 +97,9 @@ class Estimate(NamedTuple):
     evaluation: float  # seconds for them
 
 
-def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]:
+def read_grid(path: Path) -> tuple[Grid, list[Job]]:
     """Read a preset and return its jobs, those of the first seed first: a table of one seed is of use before the others are done.
-    ``find`` returns the file of a training preset. The table ``train`` of the grid, then that of a column, hold what is changed in it."""
+    The table ``train`` of the grid, then that of a column, hold what is changed in a training preset."""
     values = read_toml(path)
     columns = values.get("columns")
     if "data" not in values or not columns or not _are_tables(columns, "config"):
@@ -120,7 +113,7 @@ def read_grid(path: Path, find: Callable[[str], Path]) -> tuple[Grid, list[Job]]
         raise UsageError(f"{path} needs at least one seed, and at least one method in every column.")
     kinds = []
     for column, own in zip(grid.columns, changes[1:], strict=True):
-        preset = find(column.config)
+        preset = find_preset(column.config)
         config = train_config(merge(merge(read_preset(preset), changes[0]), own), where=str(preset))
         methods, network = tuple(map(parse_method, column.methods)), initial_network(config)
         for method in methods:  # refused before any training
@@ -153,49 +146,53 @@ def open_data(grid: Grid, jobs: Sequence[Job], root: Path | None) -> list[JobDat
     return found
 
 
-def reproduce(
-    grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str = "cpu", ranks: Ranks = ALONE
-) -> None:
+def reproduce(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, ranks: Ranks = ALONE) -> None:
     """Train and evaluate all models: those go to ``out/models``, the rows of all to ``out/results``."""
     opened, shard = open_data(grid, jobs, root), Shard(ranks.rank, ranks.size)
     for job, (_, data) in zip(jobs, opened, strict=True):  # before any training
         check_settings(out / MODELS / job.name, job.train)
         grid.plan(data, shard).check(job.methods)
     limit, shared = grid.images_per_corruption, ranks.size > 1
-    evaluate_all = partial(evaluate, folder=out / RESULTS, images_per_corruption=limit, shard=shard, distributed=shared)
+    evaluate = partial(run.evaluate, folder=out / RESULTS, images_per_corruption=limit, shard=shard, distributed=shared)
     for number, (job, (split, data)) in enumerate(zip(jobs, opened, strict=True), 1):
         log_info(f"{number} of {len(jobs)}: {job.name}")
-        Run(job.train, out / MODELS / job.name, split, device, ranks).train()
+        Run(job.train, out / MODELS / job.name, split, ranks).train()
         ranks.wait()  # until the first has written the model
         model = load_model(out / MODELS / job.name)
-        model.network.to(device)
-        evaluate_all(model, data, job.methods, (job.train.seed,))
+        model.to(ranks.device)
+        evaluate(model, data, job.methods, (job.train.seed,))
         if ranks.first and job.train.seed == grid.seeds[0]:  # a map of each kind of model, not of each seed
             # Of the clean images, as in the paper's figure.
             clean = open_benchmark(CLEAN.get(grid.data, grid.data), root, size=job.train.model.image_size)
-            if not projections_file(out / RESULTS, model, clean).exists():
-                write_projections(model, clean, out / RESULTS, PROJECTED)
+            if not run.projections_file(out / RESULTS, model, clean).exists():
+                run.write_projections(model, clean, out / RESULTS, PROJECTED)
         ranks.wait()
 
 
-def estimate(grid: Grid, jobs: Sequence[Job], opened: Sequence[JobData], out: Path, device: str) -> Iterator[Estimate]:
-    """Yield what is left of each job. Jobs that differ in seed or K only are timed once: these hardly change the time."""
+def estimate(grid: Grid, jobs: Sequence[Job], opened: Sequence[JobData], out: Path, device: str) -> list[Estimate]:
+    """Return what is left of each job. Jobs that differ in seed or K only are timed once: these hardly change the time.
+    The data is ``opened`` before: reading images shows a bar of its own, and rich before 14.1 refuses two."""
+    found: list[Estimate] = []
     training: dict[TrainConfig, float] = {}
     adapting: dict[tuple[ModelConfig, Method], float] = {}
-    for job, (split, data) in zip(jobs, opened, strict=True):
-        plan = grid.plan(data)
-        images = data.read(list(islice(plan, TIMED_IMAGES))).to(device)
-        kind = replace(job.train, seed=0, model=replace(job.train.model, num_prototypes=300))
-        if kind not in training:
-            training[kind] = training_seconds(kind, split, device)
-        for method in job.methods:
-            if (kind.model, method) not in adapting:
-                adapting[kind.model, method] = seconds_per_image(kind, method, images)
-        steps, state = Schedule.of(kind, len(split.train)).steps, load_state(out / MODELS / job.name)
-        left = steps - (state.step if state else 0)
-        rows = len(plan) * len(job.methods) - (0 if left else count_rows(out, job, data, plan))
-        per_row = sum(adapting[kind.model, method] for method in job.methods) / len(job.methods)
-        yield Estimate(job, left, training[kind] * left / steps, rows, per_row * rows)
+    with bar() as progress:
+        task = progress.add_task("Measuring", total=len(jobs), note="")
+        for job, (split, data) in zip(jobs, opened, strict=True):
+            plan = grid.plan(data)
+            images = data.read(list(islice(plan, TIMED_IMAGES))).to(device)
+            kind = replace(job.train, seed=0, model=replace(job.train.model, num_prototypes=300))
+            if kind not in training:
+                training[kind] = training_seconds(kind, split, device)
+            for method in job.methods:
+                if (kind.model, method) not in adapting:
+                    adapting[kind.model, method] = seconds_per_image(kind, method, images)
+            steps, state = Schedule.of(kind, len(split.train)).steps, load_state(out / MODELS / job.name)
+            left = steps - (state.step if state else 0)
+            rows = len(plan) * len(job.methods) - (0 if left else count_rows(out, job, data, plan))
+            per_row = sum(adapting[kind.model, method] for method in job.methods) / len(job.methods)
+            found.append(Estimate(job, left, training[kind] * left / steps, rows, per_row * rows))
+            progress.update(task, advance=1, note=job.name)
+    return found
 
 
 def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
@@ -203,7 +200,7 @@ def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
     tasks = config.objective != "mt3" or CPU_BATCH % config.mt3.task_images == 0
     if device == "cpu" and tasks and config.batch_size % CPU_BATCH == 0 and len(split.train) >= CPU_BATCH:
         config = replace(config, batch_size=CPU_BATCH)
-    trainer = Trainer(config, split, device)
+    trainer = Trainer(config, split, Ranks(device=device))
     kinds: dict[tuple[int, bool], list[int]] = {}
     for step in range(trainer.schedule.steps):
         kinds.setdefault((trainer.schedule.size(step), trainer.schedule.joint_weight(step) > 0), []).append(step)
@@ -223,8 +220,8 @@ def count_rows(out: Path, job: Job, data: Benchmark, plan: Plan) -> int:
         return 0
     model = load_model(out / MODELS / job.name)
     with Store(out / RESULTS, write=False) as store:
-        known = known_experiments(store)
-        found = [find_experiment(known, describe(model, data, method, job.train.seed, plan)) for method in job.methods]
+        known, seed = run.known_experiments(store), job.train.seed
+        found = (run.find_experiment(known, run.describe(model, data, one, seed, plan)) for one in job.methods)
         rows = read_rows(store, [number for number in found if number is not None])
     return int(plan.covers(rows).sum())
 

@@ -15,7 +15,7 @@ from helpers.small_training import SHORT
 from ttaps import reproduce as work
 from ttaps.adaptation.spec import parse_methods
 from ttaps.cli import main
-from ttaps.cli.train import measured, spell
+from ttaps.cli.train import spell
 from ttaps.data import ImageSet
 from ttaps.distributed import Ranks
 from ttaps.errors import UsageError
@@ -35,7 +35,7 @@ PRESETS = ("paper-cifar10", "paper-cifar100", "small", "smoke")
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_do_all_of_one_seed_before_the_next(name: str) -> None:
     path = find_preset(name, grids=True)
-    grid, jobs = read_grid(path, find_preset)
+    grid, jobs = read_grid(path)
     assert f"#   ttaps reproduce {name}" in path.read_text()
     seeds = [seed for column in grid.columns for _ in column.prototypes or (1,) for seed in column.seeds or grid.seeds]
     assert [job.train.seed for job in jobs] == sorted(seeds)
@@ -45,7 +45,7 @@ def test_presets_do_all_of_one_seed_before_the_next(name: str) -> None:
 
 @pytest.mark.parametrize("data", ["cifar10", "cifar100"])
 def test_the_papers_grid_trains_the_papers_presets(data: str) -> None:
-    grid, jobs = read_grid(find_preset(f"paper-{data}", grids=True), find_preset)
+    grid, jobs = read_grid(find_preset(f"paper-{data}", grids=True))
     assert (grid.data, grid.seeds, grid.images_per_corruption, grid.corruptions) == (f"{data}-c", (0, 1, 2), None, ())
     for job in jobs:
         if job.train.objective not in ("baseline", "jt", "jt+ent"):
@@ -59,7 +59,7 @@ def test_the_papers_grid_trains_the_papers_presets(data: str) -> None:
 
 
 def test_the_small_grid_has_sixteen_filters() -> None:
-    _, jobs = read_grid(find_preset("small", grids=True), find_preset)
+    _, jobs = read_grid(find_preset("small", grids=True))
     assert {job.train.model.width for job in jobs} == {16}
     assert Counter(job.train.objective for job in jobs) == {"baseline": 3, "jt": 3, "jt+ent": 5, "ttt": 1, "mt3": 1}
     assert Counter(job.train.model.num_prototypes for job in jobs) == {300: 11, 30: 1, 3000: 1}
@@ -82,7 +82,7 @@ def test_a_wrong_grid_is_refused_before_any_work(column: str, complaint: str, tm
     path = tmp_path / "grid.toml"
     path.write_text(f'about = ""\ndata = "sample"\n[[columns]]\nconfig = "smoke"\n{column}\n')
     with pytest.raises(UsageError, match=complaint):
-        read_grid(path, find_preset)
+        read_grid(path)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_wrong_grid_is_refused_before_any_work(column: str, complaint: str, tm
 def test_a_grid_without_data_or_columns(text: str, tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(text)
     with pytest.raises(UsageError, match=r"grid.toml needs data = ... and \[\[columns\]\]"):
-        read_grid(tmp_path / "grid.toml", find_preset)
+        read_grid(tmp_path / "grid.toml")
 
 
 def test_an_unknown_preset(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ def test_smoke_stopped_and_started_again(
     monkeypatch.setattr(work, "seconds_per_image", lambda config, method, pictures: 60.0)
     assert main([*command, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-3].split() == ["sum", "0", "0.0", "seconds", "0", "0.0", "seconds"]
-    grid, jobs = read_grid(find_preset("smoke", grids=True), find_preset)
+    grid, jobs = read_grid(find_preset("smoke", grids=True))
     other = [replace(job, methods=tuple(parse_methods("augment"))) for job in jobs]
     ((_, data), *_) = open_data(grid, jobs, None)
     assert work.count_rows(tmp_path, jobs[0], data, grid.plan(data)) == 6 * len(jobs[0].methods)
@@ -167,7 +167,7 @@ def small_grid(folder: Path, data: str, classes: tuple[str, str] = ("cat", "dog"
         f'data = "{data}"\ntrain = {{data = "{folder}", objective = "baseline", epochs = 1, batch_size = 4, schedule.resolutions = [8], '
         'model = {image_size = 8, num_classes = 2, width = 4, num_groups = 4}}\n[[columns]]\nconfig = "smoke"\n'
     )
-    return read_grid(path, find_preset)
+    return read_grid(path)
 
 
 def test_pictures_of_another_size_than_32_are_trained_on_and_evaluated(tmp_path: Path) -> None:
@@ -207,7 +207,8 @@ def test_a_plan_shows_one_bar_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Bar, "start", start)
     monkeypatch.setattr(Bar, "stop", lambda one: shown.clear())
-    (plan,) = measured(*small_grid(tmp_path / "pets", str(tmp_path / "pets")), tmp_path, None, "cpu")
+    grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
+    (plan,) = work.estimate(grid, jobs, open_data(grid, jobs, None), tmp_path, "cpu")
     assert (plan.steps, plan.rows) == (2, 10)
 
 

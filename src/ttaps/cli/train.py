@@ -15,8 +15,7 @@ from ttaps.distributed import init_distributed
 from ttaps.errors import MissingExtra
 from ttaps.evaluation.plan import Shard
 from ttaps.files import make_room
-from ttaps.progress import bar, log_info, text_table
-from ttaps.reproduce import Grid, Job, open_data, read_grid
+from ttaps.progress import log_info, text_table
 from ttaps.training.config import find_preset
 
 PAGE = "report.html"
@@ -26,9 +25,8 @@ UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 def train(options: commands.Train) -> None:
     """Train."""
     device, own = common.use(options.device, options.threads), options.settings
-    fixed: dict[str, Any] = (
-        {} if options.any_classes and not options.resume else {"model.num_classes": own.model.num_classes}
-    )
+    decided = options.resume or not options.any_classes
+    fixed: dict[str, Any] = {"model.num_classes": own.model.num_classes} if decided else {}
     places: dict[str, Any] = {"out": options.out, "fork_from": options.fork_from, "data_root": options.data_root}
     experiments.train(own, device=device, **places, **fixed)
     if not Shard.of_rank().index:
@@ -38,15 +36,16 @@ def train(options: commands.Train) -> None:
 def reproduce(options: commands.Reproduce) -> None:
     """Reproduce a table, or say what that would take."""
     path = find_preset(options.preset, grids=True)
-    grid, jobs = read_grid(path, find_preset)
+    grid, jobs = grids.read_grid(path)
     out = options.out or Path("reproduced") / path.stem
     device = common.use(options.device, options.threads)
     if options.dry_run:
-        print(plan_text(grid, measured(grid, jobs, out, options.data_root, device), device))
+        opened = grids.open_data(grid, jobs, options.data_root)
+        print(plan_text(grid, grids.estimate(grid, jobs, opened, out, device), device))
         return
     make_room(out / PAGE)
     with init_distributed(device, patience=timedelta(days=1)) as ranks:
-        grids.reproduce(grid, jobs, out, options.data_root, device, ranks)
+        grids.reproduce(grid, jobs, out, options.data_root, ranks)
     if ranks.first:
         results = commands.Report((out / grids.RESULTS,), data_root=options.data_root)
         try:
@@ -56,20 +55,7 @@ def reproduce(options: commands.Reproduce) -> None:
             log_info(f"No figures: {missing}")
 
 
-def measured(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, device: str) -> list[grids.Estimate]:
-    """Measure, with a progress bar."""
-    found = []
-    # Before the bar: reading images shows its own, and rich before 14.1 refuses two.
-    opened = open_data(grid, jobs, root)
-    with bar() as progress:
-        task = progress.add_task("Measuring", total=len(jobs), note="")
-        for one in grids.estimate(grid, jobs, opened, out, device):
-            found.append(one)
-            progress.update(task, advance=1, note=one.job.name)
-    return found
-
-
-def plan_text(grid: Grid, estimates: Sequence[grids.Estimate], device: str) -> str:
+def plan_text(grid: grids.Grid, estimates: Sequence[grids.Estimate], device: str) -> str:
     """Write the plan: a line per model, and the sum."""
     names = [(each.job.name, ", ".join(map(method_spec, each.job.methods))) for each in estimates]
     amounts = [(each.steps, each.training, each.rows, each.evaluation) for each in estimates]
