@@ -31,7 +31,7 @@ from ttaps.evaluation.store import Store
 from ttaps.model.checkpoint import Model
 from ttaps.model.own import Backbone, Factory, MeanStd, backbone_factory, backbone_reference
 from ttaps.progress import log_info
-from ttaps.report import accuracy, columns, page, tables
+from ttaps.report import columns, page, render, tables
 from ttaps.report.figures import learning, style
 from ttaps.training import fork, run_dir
 from ttaps.training.config import TrainConfig, load_preset
@@ -52,12 +52,9 @@ class Evaluation:
     """Where every image's result is stored; a temporary folder, which goes with this object, unless ``out`` was given."""
     model: str
     data: str
-    experiments: tuple[int, ...]
-    """The numbers of the experiments in the folder: a method with a seed each."""
-    plan: Plan
-    """The images that each was asked for."""
-    seconds: dict[str, float]
-    """The time that was spent, by what on."""
+    experiments: tuple[int, ...]  # The numbers of the experiments in the folder: a method with a seed each.
+    plan: Plan  # The images that each was asked for.
+    seconds: dict[str, float]  # The time that was spent, by what on.
     data_root: Path | None = None
 
     @cached_property
@@ -80,7 +77,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tables as plain values, as ``ttaps evaluate --json`` prints them."""
-        found = [{**one, **accuracy.accuracy_records(table)} for one, table in accuracy.experiment_tables(self.rows)]
+        found = [{**one, **render.accuracy_records(table)} for one, table in render.experiment_tables(self.rows)]
         facts = {"asked": self._asked, "stored": len(self.rows), "seconds": self.seconds, "warnings": self.warnings}
         return {**facts, "tables": found}
 
@@ -101,7 +98,7 @@ class Evaluation:
         return len(self.plan) * len(self.experiments)
 
     def __str__(self) -> str:
-        texts = [accuracy.tables_text(accuracy.experiment_tables(self.rows))] if len(self.rows) else []
+        texts = [render.tables_text(render.experiment_tables(self.rows))] if len(self.rows) else []
         if len(self.rows) < self._asked:
             rest = "the others come from the other shards, in this folder or added to it with ttaps results merge"
             texts.append(f"{len(self.rows):,} of {self._asked:,} results are here; {rest}.")
@@ -239,10 +236,8 @@ def _methods(methods: str | Method | Sequence[str | Method], presets: dict[str, 
 class Training:
     """A run that :func:`train` has finished. ``print`` it for its card."""
 
-    folder: Path
-    """The run folder: the model, its card, its settings and its metrics."""
-    config: TrainConfig
-    """All settings."""
+    folder: Path  # The run folder: the model, its card, its settings and its metrics.
+    config: TrainConfig  # All settings.
     backbone: Factory | None = None
 
     @cached_property
@@ -315,7 +310,7 @@ def train(
     with init_distributed(place) as ranks:
         if fork_from and ranks.first:
             fork.fork(Path(fork_from), chosen, Path(out), split, make)
-        Run(chosen, Path(out), split, place, ranks, make).train()
+        Run(chosen, Path(out), split, ranks, make).train()
     return Training(Path(out), chosen, make)
 
 

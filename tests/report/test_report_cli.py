@@ -18,9 +18,8 @@ from ttaps.evaluation.benchmark import open_benchmark
 from ttaps.evaluation.statistics import accuracy_table
 from ttaps.evaluation.store import FILE, Store
 from ttaps.model.checkpoint import load_model
-from ttaps.report.accuracy import accuracy_text
 from ttaps.report.columns import load_results
-from ttaps.report.render import text_tables
+from ttaps.report.render import accuracy_text, text_tables
 from ttaps.report.tables import make_tables
 
 

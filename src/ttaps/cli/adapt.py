@@ -11,7 +11,6 @@ from ttaps.api import adapt_prepared, content_key
 from ttaps.cli import common
 from ttaps.data import read_image
 from ttaps.errors import DataError, UsageError
-from ttaps.files import make_room
 from ttaps.progress import bar, log_info
 from ttaps.report.figures.images import MOST_ROWS, adaptation_figure
 from ttaps.report.figures.style import check_figure
@@ -24,7 +23,6 @@ def adapt(options: Any) -> None:
         raise UsageError("Give a model and at least one image, as in: ttaps adapt cifar10 ship.png")
     if options.figure:
         check_figure(options.figure)
-        make_room(options.figure)
     model, method = common.load_model(options.model, options), options.settings
     model.network.to(common.use(options.device, options.threads))
     ensure_supported(method, model.network, model.objective)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -15,13 +15,13 @@ from ttaps.errors import UsageError
 from ttaps.evaluation import statistics
 from ttaps.evaluation.benchmark import open_benchmark
 from ttaps.evaluation.plan import Shard
-from ttaps.files import make_room
 from ttaps.model.checkpoint import Model
 from ttaps.progress import log_info
-from ttaps.report.accuracy import accuracy_records, accuracy_text
 from ttaps.report.figures import images, style
+from ttaps.report.render import accuracy_records, accuracy_text
 
 DEMO_METHOD = "ttaps:tuned"
+PASSED_ON = ("corruptions", "images_per_corruption", "protocol", "batch_size", "data_root", "shard", "projections")
 SHOWN = 5  # images of each corruption in the figure of the demo
 
 
@@ -33,22 +33,10 @@ def evaluate(options: commands.Evaluate) -> None:
     severities: Sequence[int] | Literal["all"] = "all"
     if options.severity != "all":
         severities = numbers(options.severity, "--severity") if options.severity else ()  # none: the set's own default
-    found = experiments.evaluate(
-        model,
-        options.data,
-        methods,
-        corruptions=options.corruptions,
-        severities=severities,
-        images_per_corruption=options.images_per_corruption,
-        seeds=seeds,
-        protocol=options.protocol,
-        batch_size=options.batch_size,
-        out=options.out or Path("results") / f"{model.name}-{Path(options.data).resolve().name}",
-        data_root=options.data_root,
-        device=device,
-        shard=options.shard,
-        projections=options.projections,
-    )
+    out = options.out or Path("results") / f"{model.name}-{Path(options.data).resolve().name}"
+    chosen: dict[str, Any] = {"severities": severities, "seeds": seeds, "out": out, "device": device}
+    chosen |= {name: getattr(options, name) for name in PASSED_ON}
+    found = experiments.evaluate(model, options.data, methods, **chosen)
     if Shard.of_rank().index:
         return
     common.print_json(found.to_dict()) if options.json else print(found)
@@ -74,14 +62,12 @@ def numbers(text: str, option: str) -> list[int]:
 def demo(options: commands.Demo) -> None:
     """Adapt to some images under every corruption of the sample, and show what came of it."""
     style.check_figure(options.out)
-    make_room(options.out)
     if not 1 <= options.images <= 200:
         raise UsageError(f"--images must be from 1 to 200, which is all there are, not {options.images}.")
     model, device = load(options.model), common.use(options.device, options.threads)
     began = time.monotonic()
-    rows = experiments.evaluate(
-        model, "sample", DEMO_METHOD, images_per_corruption=options.images, device=device
-    ).to_pandas()
+    done = experiments.evaluate(model, "sample", DEMO_METHOD, images_per_corruption=options.images, device=device)
+    rows = done.to_pandas()
     seconds = time.monotonic() - began
     found = statistics.accuracy_table(rows)
     draw_demo(options.out, model, rows, found)

@@ -26,8 +26,7 @@ class Results:
     """Everything stored in some folders; the same experiment in several of them is one."""
 
     folders: tuple[Path, ...]
-    rows: pd.DataFrame
-    """A row per image and experiment, as :func:`ttaps.evaluation.frame.load_rows` returns them."""
+    rows: pd.DataFrame  # A row per image and experiment, as :func:`ttaps.evaluation.frame.load_rows` returns them.
     models: dict[str, dict[str, Any]]
     """What is known of models, by fingerprint: objective, seed, network; of a model of another program nothing."""
 
@@ -66,10 +65,8 @@ class TableColumn:
     """One column of a table: a model and a method with its settings, over all seeds; ``rows`` are its images."""
 
     rows: pd.DataFrame
-    training: str
-    """What its models have in common, besides K: how they were trained and what their network is."""
-    label: str
-    """The spec, with the model and K where a table has several: ``ttaps:tuned (jt-cifar10)``."""
+    training: str  # What its models have in common, besides K: how they were trained and what their network is.
+    label: str  # The spec, with the model and K where a table has several: ``ttaps:tuned (jt-cifar10)``.
     style: SeriesStyle = field(init=False)
 
     def __post_init__(self) -> None:

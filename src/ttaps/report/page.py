@@ -36,9 +36,10 @@ class ReportFigure(NamedTuple):
 
 def check_places(html: Path | None, figures: Path | None) -> None:
     """Refuse a page or figures that could not be written in the end, before any work is done for them."""
-    for place in filter(None, (figures and figures / "figure.png", html)):
-        check_figure(Path("figure.png"))
-        make_room(place)
+    for place in filter(None, (figures and figures / "figure.png", html and html.with_name("figure.png"))):
+        check_figure(place)
+    if html:
+        make_room(html)
 
 
 def write_report(
@@ -127,9 +128,8 @@ def file_name(*parts: str) -> str:
 
 def _captioned(kind: str, table: Table, figure: Any, label: str = "") -> ReportFigure:
     where = f"{table.data}-{table.severity}" if table.severity else table.data
-    return ReportFigure(
-        file_name(where, kind, label), TEXTS["captions"][kind].format(table=table, label=label), figure, table
-    )
+    caption = TEXTS["captions"][kind].format(table=table, label=label)
+    return ReportFigure(file_name(where, kind, label), caption, figure, table)
 
 
 def _over_steps(table: Table, results: Results) -> Iterator[ReportFigure]:

@@ -22,8 +22,7 @@ class Table:
 
     data: str
     digest: str
-    severity: int | None
-    """None for all; 0 for images that are not corrupted."""
+    severity: int | None  # None for all; 0 for images that are not corrupted.
     metric: Metric
     rows: tuple[str, ...]
     """Corruptions in the paper's order, or severities; the average is last where there are several."""
@@ -31,8 +30,7 @@ class Table:
     numbers: pd.DataFrame
     """By (column, row): ``value`` in % with its ``std`` over seeds, ``best``, the fewest and most images of a seed (``n_min``,
     ``n_max``), and the statistics of :mod:`ttaps.evaluation.statistics`. What was not evaluated is missing."""
-    published: pd.DataFrame
-    """By (column, row): ``value``, ``std`` and ``best``; columns have the paper's names."""
+    published: pd.DataFrame  # By (column, row): ``value``, ``std`` and ``best``; columns have the paper's names.
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:

@@ -100,9 +100,8 @@ def adaptation_figure(path: Path, names: Sequence[str], images: Arrays, views: A
     figure = new_figure(2.1 * rows + 0.15, 11)
     grid = figure.subplots(rows, 4, squeeze=False, width_ratios=(1.5, 2.8, 2.6, 2.6))
     colors: dict[int, str] = {}
-    for (itself, wall, steps, bars), name, image, some_views, result in zip(
-        grid, names, images, views, results, strict=False
-    ):
+    drawn = zip(grid, names, images, views, results, strict=False)
+    for (itself, wall, steps, bars), name, image, some_views, result in drawn:
         trace = np.asarray(result.trace, dtype=float)
         ends = np.nan_to_num(trace[[0, -1]])  # not a number: no prediction
         most = np.argsort(-ends.max(0), kind="stable")[:4]  # that matter most before or after adaptation

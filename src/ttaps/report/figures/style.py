@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ttaps.errors import MissingExtra, UsageError
-from ttaps.files import atomic_write
+from ttaps.files import atomic_write, make_room
 from ttaps.rng import derive_seed
 
 # Okabe and Ito's palette: distinguishable for color-blind readers, and in gray.
@@ -62,6 +62,7 @@ def check_figure(path: Path) -> None:
         raise UsageError(f"A figure must end in .png, .pdf, .svg, not '{path.name}'.")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtra("Drawing a figure", "figures")
+    make_room(path)
 
 
 @contextmanager
