@@ -124,12 +124,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def to_toml(config: Any, above: str = "") -> str:
     """Write a (nested) dataclass, or mappings with plain keys, as TOML that :func:`from_dict` reads back; ``above`` is its table."""
-    fields = (
-        config if isinstance(config, Mapping) else {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    )
-    nested = {
-        key: value for key, value in fields.items() if isinstance(value, Mapping) or dataclasses.is_dataclass(value)
-    }
+    fields = config if isinstance(config, Mapping) else vars(config)
+    nested = {key: own for key, own in fields.items() if isinstance(own, Mapping) or dataclasses.is_dataclass(own)}
     plain = [f"{key} = {_toml(value)}" for key, value in fields.items() if key not in nested]
     tables = [f"\n[{above}{key}]\n{to_toml(value, f'{above}{key}.')}" for key, value in nested.items()]
     return "\n".join(plain) + "\n" + "".join(tables)

@@ -120,7 +120,7 @@ def test_smoke_stopped_and_started_again(
                 raise KeyboardInterrupt
             evaluate(*arguments, **options)
 
-        patched.setattr(work, "evaluate", stopped)
+        patched.setattr("ttaps.evaluation.run.evaluate", stopped)
         assert main(command) == 130
     made = sorted(path.name for path in (tmp_path / "models").iterdir())
     assert made == ["baseline-K30-seed0", "jt+ent-K10-seed0", "jt+ent-K30-seed0"]

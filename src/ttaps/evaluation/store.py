@@ -168,10 +168,9 @@ class Store(AbstractContextManager["Store"]):
         if self._number("application_id") != APPLICATION:
             raise TtapsError(f"{self.path} is not a file of ttaps results.\nMove it away or choose another folder.")
         if (version := self._number("user_version")) != VERSION:
-            raise TtapsError(
-                f"{self.path} has format {version}, this version of ttaps writes format {VERSION}.\n"
-                "Choose another folder, or use the version of ttaps that made it."
-            )
+            remedy = "Choose another folder, or use the version of ttaps that made it."
+            ours = f"this version of ttaps writes format {VERSION}"
+            raise TtapsError(f"{self.path} has format {version}, {ours}.\n{remedy}")
         # A power cut may cost the last rows, never the file; a killed process costs neither, and nothing waits for the disk.
         self._connection.execute("PRAGMA synchronous = NORMAL")
 

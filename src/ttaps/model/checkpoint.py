@@ -26,6 +26,7 @@ from ttaps.progress import log_info
 FORMAT = 1
 WEIGHTS = "model.safetensors"
 PRESETS = "presets.toml"
+AGAIN = "Get or train the model again"
 # What a fingerprint calls settings that have been renamed since the first fingerprints were written: those stay valid.
 FINGERPRINT_KEYS = {
     **{"num_classes": "classes", "num_prototypes": "prototypes", "num_groups": "groups"},
@@ -111,9 +112,8 @@ def load_model(folder: Path, backbone: Backbone | None = None, features: int | N
         model_config = from_dict(ModelConfig, config["model"], where="model")
         network = Network(model_config, backbone, features)
     except (KeyError, TypeError, AttributeError, UsageError) as error:
-        raise CheckpointError(
-            f"{path} does not describe a network ({error}).\nGet or train the model again, or undo what was edited there."
-        ) from error
+        remedy = f"{AGAIN}, or undo what was edited there"
+        raise CheckpointError(f"{path} does not describe a network ({error}).\n{remedy}.") from error
     classes = config.get("classes") or [str(index) for index in range(model_config.num_classes)]
     if not isinstance(classes, list) or len(classes) != model_config.num_classes:
         raise CheckpointError(f"{path} must name {model_config.num_classes} classes, not {classes!r}.")
@@ -196,9 +196,8 @@ def fingerprint(network: Network | Classifier) -> str:
 
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.parent.is_dir():
-        raise CheckpointError(
-            f"There is no model folder {path.parent}.\nUse a run folder of 'ttaps train' or a name that 'ttaps info' lists."
-        )
+        remedy = "Use a run folder of 'ttaps train' or a name that 'ttaps info' lists."
+        raise CheckpointError(f"There is no model folder {path.parent}.\n{remedy}")
     try:
         config = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -207,10 +206,9 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"Cannot read {path}: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         found = config.get("format") if isinstance(config, dict) else None
-        raise CheckpointError(
-            f"{path} has format {found!r}; this version of ttaps ({__version__}) reads format {FORMAT}.\n"
-            "Install the version that wrote it, or train it again."
-        )
+        ours = f"this version of ttaps ({__version__}) reads format {FORMAT}"
+        remedy = "Install the version that wrote it, or train it again."
+        raise CheckpointError(f"{path} has format {found!r}; {ours}.\n{remedy}")
     return config
 
 
@@ -225,17 +223,11 @@ def _fill(network: Network, path: Path) -> None:
             raise CheckpointError(f"Cannot read {path}: get the right to read it.") from error
         raise CheckpointError(f"{path} is missing: the folder holds no finished checkpoint yet.") from None
     except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} is damaged or not a safetensors file ({error}).\nGet or train the model again."
-        ) from error
+        raise CheckpointError(f"{path} is damaged or not a safetensors file ({error}).\n{AGAIN}.") from error
     if wrong := mismatch(weights, network):
-        raise CheckpointError(
-            f"{path} does not fit its {CONFIG}: {wrong}.\n"
-            "Weights and config come from different models, or your own backbone must be passed to load()."
-        )
+        why = "Weights and config come from different models, or your own backbone must be passed to load()"
+        raise CheckpointError(f"{path} does not fit its {CONFIG}: {wrong}.\n{why}.")
     network.load_state_dict(weights)
-    if noted and noted != fingerprint(network):
-        raise CheckpointError(
-            f"{path} is damaged, or its {CONFIG} was edited: its fingerprint is {fingerprint(network)}, not {noted}.\n"
-            "Get or train the model again."
-        )
+    if noted and noted != (found := fingerprint(network)):
+        damaged = f"{path} is damaged, or its {CONFIG} was edited"
+        raise CheckpointError(f"{damaged}: its fingerprint is {found}, not {noted}.\n{AGAIN}.")

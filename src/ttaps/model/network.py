@@ -41,14 +41,11 @@ class L2Normalize(nn.Module):
 
 def pooled(features: Tensor) -> Tensor:
     """Return features (N, F): feature maps (N, F, H, W) are averaged over all places."""
-    if isinstance(features, Tensor) and features.ndim == 4:
-        return features.mean((2, 3))
-    if not isinstance(features, Tensor) or features.ndim != 2:
-        found = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else f"type {type(features).__name__}"
-        raise UsageError(
-            f"A backbone returns features (N, F) or feature maps (N, F, H, W), not what this one does: {found}."
-        )
-    return features
+    if isinstance(features, Tensor) and features.ndim in (2, 4):
+        return features.mean((2, 3)) if features.ndim == 4 else features
+    found = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else f"type {type(features).__name__}"
+    wanted = "features (N, F) or feature maps (N, F, H, W)"
+    raise UsageError(f"A backbone returns {wanted}, not what this one does: {found}.")
 
 
 class Projector(nn.Sequential):
