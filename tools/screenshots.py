@@ -72,8 +72,7 @@ def service() -> Iterator[str]:
 
 def adapted(page: Any) -> None:
     """Wait until the image that the page starts with has been adapted to."""
-    expect(page.locator("#announce")).to_contain_text("Fixed")
-    expect(page.locator("#step")).to_have_text("step 2 of 2")
+    expect(page.locator("#announce")).not_to_be_empty()
 
 
 def write(path: Path, png: bytes) -> None:

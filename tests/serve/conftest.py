@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from typing import Any, Self
@@ -41,6 +42,11 @@ class Served:
         self.server, self.socket = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
         self.thread = Thread(target=self.server.run, args=([self.socket],))
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.socket.getsockname()[1]}", timeout=120)
+
+    @cached_property
+    def start(self) -> dict[str, Any]:
+        """The image that the page starts with."""
+        return dict(self.client.get("/api/start").json())
 
     def __enter__(self) -> Self:
         self.thread.start()

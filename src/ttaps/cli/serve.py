@@ -80,7 +80,7 @@ def open_session(options: Serve) -> Any:
     folder = options.results if options.results and options.results.is_dir() else None
     results = ResultsFolder(folder, options.data_root) if folder else None
     session = Session(options.model, common.use(options.device, options.threads), results)
-    Thread(target=session.map, daemon=True).start()  # takes a second, which nobody needs to wait for
+    Thread(target=lambda: (session.map(), session.start), daemon=True).start()  # seconds that nobody needs to wait for
     return session
 
 

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import sys
 from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -56,6 +57,7 @@ def describe_methods(model: Model) -> list[dict[str, Any]]:
     for name, kind in METHODS.items():
         missing = missing_requirement(kind(), model.network, model.objective)
         facts = {"name": name, "paper": kind.paper, "adapts": kind.adapts, "supported": missing is None}
+        facts["summary"] = str(sys.modules[kind.__module__].__doc__).partition("\n")[0]
         presets = {preset: flat(values) for preset, values in known_presets(name, model.presets).items()}
         facts |= {"reason": missing and f"needs {missing}", "presets": list(presets), "preset_settings": presets}
         found.append({**facts, "default": default_method(model).startswith(name), "schema": settings_schema(kind())})
@@ -94,5 +96,5 @@ def field_docs(kind: type) -> dict[str, str]:
         body: Any = ast.parse(inspect.getsource(base)).body[0]
         for field, text in pairwise(body.body):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                found[ast.unparse(field.target)] = str(ast.literal_eval(text.value))
+                found[ast.unparse(field.target)] = str(ast.literal_eval(text.value)).replace("``", "")
     return found

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -11,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from ttaps import __version__
-from ttaps.data.sample import SAMPLE_CORRUPTIONS
+from ttaps.data.sample import SAMPLE_CORRUPTIONS, read_sample
 from ttaps.errors import TtapsError, UsageError
 from ttaps.serve import guard
 from ttaps.serve.images import png
@@ -21,6 +22,7 @@ from ttaps.serve.service import Events, Service, explain, read, reply, run_while
 
 R = TypeVar("R", bound=BaseModel)
 router = APIRouter()
+embedded = cache(read_sample)  # the images need no model
 GALLERIES, KEPT = 4, 8  # open at once, and methods whose tiles are kept
 TILE = {
     "true_label": "label",
@@ -87,6 +89,12 @@ async def methods(session: Loaded) -> Response:
     return reply(session.methods)
 
 
+@router.get("/api/start", tags=["model"])
+async def start(session: Loaded) -> Response:
+    """An embedded image and its corruption that the default method changes visibly, for a page to start with."""
+    return reply(await asyncio.to_thread(lambda: session.start))
+
+
 @router.get("/api/corruptions", tags=["model"])
 async def corruptions() -> Response:
     """All corruptions, by the group they belong to."""
@@ -94,16 +102,16 @@ async def corruptions() -> Response:
 
 
 @router.get("/api/samples", tags=["model"])
-async def samples(session: Loaded) -> Response:
+async def samples() -> Response:
     """The embedded images."""
-    found = session.samples
+    found = embedded()
     return reply([{"id": number, "label": found.classes[label]} for number, label in enumerate(found.labels.tolist())])
 
 
 @router.get("/api/samples/{number}.png", tags=["model"], response_class=Response)
-async def sample(session: Loaded, number: Annotated[int, Path(ge=0, lt=2**31)]) -> Response:
+async def sample(number: Annotated[int, Path(ge=0, lt=2**31)]) -> Response:
     """An embedded image, clean, as PNG."""
-    images = session.samples.images
+    images = embedded().images
     if number >= len(images):
         raise HTTPException(404, f"There is no embedded image {number}: they are 0 to {len(images) - 1}.")
     headers = {"cache-control": "max-age=86400"}

@@ -37,18 +37,15 @@ export class AdaptTab {
     return new Lane(root, () => this.again());
   }
 
-  /** Fill in what the service says; the images come first, since they do not wait for the model. */
-  loadImages(samples, start) {
-    this.samples.fill(samples);
-    this.subject.corruption = start.corruption;
-    this.subject.severity = start.severity;
-    this.sample(samples.find(({ id }) => String(id) === start.sample) ?? samples[0]);
-  }
-
+  /** Fill in what the service says of the model, and start with an image on which it does something, unless one is chosen already. */
   loadModel(facts) {
     this.facts = facts;
     this.lanes[0].fill(facts, facts.model.default_method);
-    if (this.damage.shown) this.again(); // else it runs when the damaged image is there
+    find(".compare-button").disabled = false;
+    if (this.subject.about) return this.again();
+    const { sample, ...damage } = facts.start;
+    Object.assign(this.subject, damage);
+    this.sample(this.samples.samples[sample]);
   }
 
   sample(sample) {

@@ -25,7 +25,6 @@ export class Damage {
     this.slider = find("#severity");
     this.picture = find("#damaged");
     this.abort = new AbortController();
-    this.shown = false;
     this.select.addEventListener("change", () => this.changed());
     this.slider.addEventListener("input", () => this.slid());
     subject.addEventListener("image", () => this.match());
@@ -78,7 +77,6 @@ export class Damage {
   }
 
   put(image, size) {
-    this.shown = true;
     this.picture.src = find("#save").href = png(image); // what the equal command line reads
     find("#save").hidden = false;
     this.picture.hidden = false;

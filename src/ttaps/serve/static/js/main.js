@@ -8,9 +8,6 @@ import { Results } from "./results.js";
 import { Tabs } from "./tabs.js";
 import { themeButton } from "./theme-button.js";
 
-// An image that the model in the package gets wrong at first and right after two steps.
-const START = { sample: "1", corruption: "gaussian_noise", severity: 5 };
-
 function tell(error) {
   const place = find("#problem");
   place.hidden = !error;
@@ -32,17 +29,18 @@ function openLive(source, about, damage, method) {
 
 async function loadImages() {
   const [samples, corruptions] = await Promise.all([getJson("/api/samples"), adapt.damage.load()]);
-  adapt.loadImages(samples, START);
+  adapt.samples.fill(samples);
   return corruptions;
 }
 
 async function loadModel() {
-  const [model, map, methods] = await Promise.all(["model", "map", "methods"].map((name) => getJson(`/api/${name}`)));
+  const parts = ["model", "map", "methods", "start"].map((name) => getJson(`/api/${name}`));
+  const [model, map, methods, start] = await Promise.all(parts);
   const about = `${model.num_prototypes ? `${model.num_prototypes} prototypes, ` : ""}${model.classes.length} classes`;
   find("#model").replaceChildren(Object.assign(document.createElement("b"), { textContent: model.name }), `, ${about}`);
   find("#model").title = `${model.objective}, ${model.fingerprint}, on ${model.device}`;
   find("#version").textContent = `ttaps ${model.version}`;
-  return { model, prototypes: map?.prototypes ?? null, methods };
+  return { model, prototypes: map?.prototypes ?? null, methods, start };
 }
 
 try {

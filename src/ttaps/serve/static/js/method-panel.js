@@ -26,6 +26,7 @@ export class MethodPanel {
     this.select.addEventListener("change", () => this.choose(this.select.value));
     this.button.addEventListener("click", () => this.toggle());
     this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.button.disabled = this.select.disabled = false;
     this.choose(spec, true);
   }
 
@@ -95,8 +96,9 @@ export class MethodPanel {
     for (const input of this.form.querySelectorAll("[data-name]")) {
       input.closest(".setting").classList.toggle("changed", input.dataset.name in this.own);
     }
-    const { adapts } = this.base.method;
-    this.about.textContent = adapts && adapts !== "nothing" ? `adapts: ${adapts}` : "changes no weight";
+    const { summary, adapts } = this.base.method;
+    this.about.textContent = summary;
+    this.about.title = `${summary}\nAdapts: ${adapts}.`;
   }
 }
 

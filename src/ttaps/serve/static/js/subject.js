@@ -4,7 +4,7 @@ export class Subject extends EventTarget {
   constructor() {
     super();
     this.source = {};
-    this.corruption = "";
+    this.corruption = "gaussian_noise";
     this.severity = 5;
   }
 
