@@ -15,6 +15,7 @@ PACKAGE = Path(ttaps.__file__).parent
 LAYERS = {
     "cli": 7,
     "experiments": 6,
+    "tuning": 6,
     "reproduce": 5,
     "bench": 5,
     "serve": 5,

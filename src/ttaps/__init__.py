@@ -8,10 +8,17 @@ from ttaps.errors import TtapsError
 if TYPE_CHECKING:
     from ttaps.api import adapt, load
     from ttaps.experiments import evaluate, train
+    from ttaps.tuning.tune import tune
 
 __version__ = "0.1.0"
-PUBLIC = {"adapt": "api", "load": "api", "evaluate": "experiments", "train": "experiments"}  # where each is defined
-__all__ = ["TtapsError", "__version__", "adapt", "evaluate", "load", "train"]
+PUBLIC = {
+    "adapt": "api",
+    "load": "api",
+    "evaluate": "experiments",
+    "train": "experiments",
+    "tune": "tuning.tune",
+}  # where each is defined
+__all__ = ["TtapsError", "__version__", "adapt", "evaluate", "load", "train", "tune"]
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 """TTAPS (Bartler et al., 2022): pull augmented copies of one image towards the prototypes, predict, forget. Algorithm 1."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -115,15 +115,8 @@ class Ttaps(GradientMethod):
             return torch.stack(trace + trace[-1:] * (self.steps + 1 - len(trace)), dim=1)
         if self.steps:
             features = torch.cat([split.frozen(views) for views in self.draw_views(image, key).split(CHUNK)])
-            pairs, assignment = self.pairs(key), self.assignment(whole)
-            state.rule = state.rule or self.update_rule()
-
-            def loss(weights: Weights, step: int) -> Tensor:
-                value = self.loss(whole.scores(split.adapted(features[pairs[step]], weights)), assignment)
-                return value + self.prior(trace[0], whole, split, plain, weights) if self.kl_weight else value
-
-            for step, weights in enumerate(gradient_steps(loss, split.weights(), self.steps, self.lr, state)):
-                seen = self.predicted(plain, features, pairs[step])
+            for weights, taken in self.walk(whole, split, plain, features, trace[0], key, state):
+                seen = self.predicted(plain, features, taken)
                 trace.append(self.combined(whole.classifier(split.adapted(seen, weights))))
                 state.tell(tempered(trace[-1], self.temperature))
                 if self.stops(trace):
@@ -131,6 +124,26 @@ class Ttaps(GradientMethod):
             state.weights = state.weights if self.online else None
         after = [tempered(row, self.temperature) for row in trace[1:]]
         return torch.stack([trace[0], *after] + (after or trace)[-1:] * (self.steps + 1 - len(trace)), dim=1)
+
+    def walk(
+        self,
+        network: Network,
+        split: SplitNetwork,
+        plain: Tensor,
+        features: Tensor,
+        before: Tensor,
+        key: int,
+        state: CarriedState,
+    ) -> Iterator[tuple[Weights, Tensor]]:
+        """Yield the weights after every step, and which views it took."""
+        pairs, assignment = self.pairs(key), self.assignment(network)
+        state.rule = state.rule or self.update_rule()
+
+        def loss(weights: Weights, step: int) -> Tensor:
+            value = self.loss(network.scores(split.adapted(features[pairs[step]], weights)), assignment)
+            return value + self.prior(before, network, split, plain, weights) if self.kl_weight else value
+
+        return zip(gradient_steps(loss, split.weights(), self.steps, self.lr, state), pairs, strict=True)
 
     @torch.no_grad()
     def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor | None:

@@ -21,7 +21,7 @@ from ttaps.errors import TtapsError, UsageError
 from ttaps.training.config import TrainConfig, load_preset
 
 BESIDE = {"demo": "evaluate", "results": "report", "reproduce": "train", "methods": "bench"}  # in one file with these
-RESUMABLE = ("evaluate", "results", "train", "reproduce", "data")  # what they have done is stored
+RESUMABLE = ("evaluate", "tune", "results", "train", "reproduce", "data")  # what they have done is stored
 
 # Failures of the machine that a user can do something about; any other OSError is a bug and shows its traceback.
 REMEDIES = {

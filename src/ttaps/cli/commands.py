@@ -131,6 +131,34 @@ class Evaluate(OwnNetworkOptions, DeviceOptions, DataRootOption, JsonOption):
 
 
 @dataclass(frozen=True)
+class Tune(DeviceOptions, DataRootOption, JsonOption):
+    """Choose test-time settings for a model with prototypes on its own validation images, and write them as its presets.
+
+    Example: ttaps tune cifar10 --minutes 60
+
+    It can be killed at any time; the same command resumes. ttaps:tuned and augment:tuned beside this model are then its own."""
+
+    model: ModelName
+    """A model by name (cifar10; ttaps info lists them), or a run folder."""
+    data: str = ""
+    """Clean images to choose on; the fifth of the model's training set that it was not trained on if not given."""
+    images: int | None = None
+    """Images to choose on, clean and corrupted; 5,000 if not given. The choice is confirmed on six tenths as many others."""
+    minutes: float | None = None
+    """As many images as can be seen in this time, from a short measurement."""
+    seed: int = 0
+    """Seed of the candidates and of the views."""
+    out: Path | None = None
+    """Folder that presets.toml is written into; the model's own if not given."""
+    results: Path | None = None
+    """Folder of the rows; results/tune-MODEL if not given."""
+    figure: Path | None = None
+    """Draw what each setting does into this PNG, PDF or SVG file."""
+    backbone: str = ""
+    """Of a run folder trained with a backbone of your own, if its file has moved or changed since: like my_nets.py:make_net."""
+
+
+@dataclass(frozen=True)
 class Report(JsonOption, DataRootOption):
     """The paper's tables and figures from stored results, with intervals and paired tests. No model is needed.
 
@@ -323,6 +351,7 @@ COMMANDS: dict[str, tuple[str, Any]] = {
     "demo": ("accuracy before and after adaptation with the embedded model and images, and a figure of it", Demo),
     "adapt": ("adapt a model to each of your images on its own, and predict", Adapt),
     "evaluate": ("accuracy before and after adaptation on a data set, stored row by row", Evaluate),
+    "tune": ("test-time settings for a model, chosen on its own validation images", Tune),
     "report": ("tables and figures from stored results, as text, images or one HTML page", Report),
     "results": ("merge stored results, or export them", {"merge": Merge, "export": Export}),
     "train": ("train a model that can adapt (baseline, jt, jt+ent, ttt, mt3)", Train),

@@ -1,0 +1,109 @@
+"""From stored predictions to a choice: every number of steps, threshold and rule of every candidate, judged by one objective."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttaps.adaptation import Method, Ttaps
+from ttaps.evaluation.plan import Item
+from ttaps.tuning.space import SHIFTS, THRESHOLDS
+
+GUARD = 0.1  # points that clean images may lose
+NEAR = 0.05  # points that a choice may be below the best, if it costs less
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The images that a choice is made on, and what the source model makes of them."""
+
+    items: Sequence[Item]
+    labels: NDArray[np.int64]
+    confidence: NDArray[np.float64]  # of the source model
+    distance: NDArray[np.float64]  # to the nearest prototype
+    quantiles: NDArray[np.float64]  # of that of clean images
+
+    @cached_property
+    def clean(self) -> NDArray[np.bool_]:
+        """Which images are as they were."""
+        return np.array([item.severity == 0 for item in self.items])
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """Points that an image is worth: each corruption at each severity, 0 included, has the same weight."""
+        names = [item[:2] for item in self.items]
+        _, condition = np.unique([f"{name} {severity}" for name, severity in names], return_inverse=True)
+        sizes = np.bincount(condition)
+        return 100 / (len(sizes) * sizes[condition])
+
+
+@dataclass(frozen=True)
+class Option:
+    """Settings and what they did on the images seen."""
+
+    method: Method
+    candidate: int  # which it belongs to
+    gain: float  # points of accuracy, the mean over severities 0 to 5
+    clean: float  # of clean images
+    share: float  # of images that are adapted
+    work: float  # grows with the cost
+
+    @property
+    def guarded(self) -> bool:
+        """Whether clean images lose no more than they may."""
+        return self.clean >= -GUARD - 1e-9
+
+
+def options(method: Method, candidate: int, predictions: NDArray[np.int64], seen: Seen) -> Iterator[Option]:
+    """Yield a variant with every number of steps and every threshold; ``predictions`` are (images, steps + 1)."""
+    right = predictions == seen.labels[:, None]
+    change = right.astype(float) - right[:, :1]
+    shifts = SHIFTS if isinstance(method, Ttaps) else SHIFTS[:1]
+    for threshold, share in product(THRESHOLDS, shifts):
+        distance = round(float(np.quantile(seen.quantiles, share)), 4) if share else 0.0
+        taken = (seen.confidence < threshold) & (seen.distance >= distance)
+        gains = (seen.weights * taken) @ change
+        clean = 100 * change[seen.clean & taken].sum(0) / max(1, seen.clean.sum())
+        for step in range(1, change.shape[1]):
+            own = {"confidence_threshold": threshold}
+            if isinstance(method, Ttaps):
+                own |= {"steps": step, "shift_threshold": distance}
+            amount = getattr(method, "num_views", 1 + step)
+            made = replace(method, **own)
+            part = float(taken.mean())
+            yield Option(made, candidate, float(gains[step]), float(clean[step]), part, part * amount)
+
+
+def best(found: Sequence[Option]) -> Option:
+    """Return the option with the highest gain that keeps clean images as they are, or a cheaper one that is nearly as good.
+    Where none keeps them, it is the one that harms them least."""
+    kept = [option for option in found if option.guarded]
+    if not kept:
+        return max(found, key=lambda option: (option.clean, option.gain))
+    top = max(option.gain for option in kept)
+    return min((one for one in kept if one.gain >= top - NEAR - 1e-9), key=lambda one: (one.work, -one.gain))
+
+
+def ranked(found: Sequence[Option]) -> list[Option]:
+    """Return the best option of every candidate, best first."""
+    own: dict[int, list[Option]] = {}
+    for option in found:
+        own.setdefault(option.candidate, []).append(option)
+    return sorted(map(best, own.values()), key=lambda one: (one.guarded, one.gain), reverse=True)
+
+
+def fit_temperature(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
+    """Return the temperature T, in steps of 0.05, with the least negative log-likelihood of softmax(ln p / T)."""
+    if not len(labels):
+        return 1.0
+    logs = np.log(probabilities.clip(1e-30))
+    grid = np.arange(0.3, 5.0001, 0.05)
+
+    def loss(temperature: float) -> float:
+        scaled = logs / temperature
+        return float(np.mean(np.log(np.exp(scaled).sum(1)) - scaled[np.arange(len(labels)), labels]))
+
+    return round(float(min(grid, key=loss)), 2)
