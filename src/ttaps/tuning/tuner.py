@@ -21,8 +21,16 @@ from ttaps.data.corruptions import corrupt_set
 from ttaps.errors import UsageError
 from ttaps.evaluation.benchmark import VALIDATION_SEED, Benchmark, clean_benchmark
 from ttaps.evaluation.frame import read_rows
-from ttaps.evaluation.plan import Item, Plan, Shard
-from ttaps.evaluation.run import ExperimentRun, Timing, default_group, known_experiments, make_row
+from ttaps.evaluation.plan import Coverage, Item, Plan, Shard
+from ttaps.evaluation.run import (
+    ExperimentRun,
+    Timing,
+    default_group,
+    describe,
+    find_experiment,
+    known_experiments,
+    make_row,
+)
 from ttaps.evaluation.store import Store
 from ttaps.model import as_network, eval_mode
 from ttaps.model.checkpoint import Model
@@ -71,6 +79,7 @@ class Tuner:
     """What all rungs share: the model, its images in their order, and the store."""
 
     def __init__(self, model: Model, data: Benchmark, images: int, seed: int, store: Store) -> None:
+        model = replace(model, presets={})  # specs name the package's presets, however often a model is tuned
         self.model, self.data, self.seed, self.store = model, data.aligned_to(model), seed, store
         self.network = as_network(model.network)
         conditions, wanted = len(data.corruptions) * len(data.severities), math.ceil(images * (1 + FRESH))
@@ -83,11 +92,16 @@ class Tuner:
             cut += 1
         self.plan, self.items, self.fresh = plan, items[:cut], items[cut:]
         self.known = known_experiments(store)
-        store.describe_model(model.fingerprint, {"model": model.facts}, model.classes)
+        store.describe_model(model.fingerprint, {"model": model.facts, "objective": model.objective}, model.classes)
 
     def run_of(self, method: Method) -> ExperimentRun:
         """Return a method's experiment, with what it has already."""
-        return ExperimentRun(self.store, self.known, self.model, self.data, method, self.seed, self.plan, Timing())
+        experiment = describe(self.model, self.data, method, self.seed, self.plan)
+        number = find_experiment(self.known, experiment) or self.store.experiment(experiment)
+        about = number, experiment.spec, method, self.seed, self.model, self.data
+        run = ExperimentRun(*about, Coverage(self.plan), self.store, Timing())
+        run.catch_up()
+        return run
 
     def evaluate(self, candidates: Sequence[Method], items: Sequence[Item], title: str) -> None:
         """Store the rows of all variants of candidates on images; what is stored is not done again."""
