@@ -21,10 +21,11 @@ from ttaps.api import ImageLike, as_model, load, prepare
 from ttaps.config import flat, from_dict
 from ttaps.data import NAMES, ImageSet
 from ttaps.data import data_root as root_of
+from ttaps.data.images import split_folder
 from ttaps.distributed import find_device, init_distributed
 from ttaps.errors import UsageError
 from ttaps.evaluation import frame, run
-from ttaps.evaluation.benchmark import Benchmark, clean_benchmark, open_benchmark
+from ttaps.evaluation.benchmark import Benchmark, clean_benchmark, corrupted_benchmark, open_benchmark
 from ttaps.evaluation.plan import Plan, Shard
 from ttaps.evaluation.statistics import measure, significant
 from ttaps.evaluation.store import Store
@@ -196,12 +197,12 @@ def open_data(
     chosen = [name.strip() for name in names if name.strip()]
     levels = [severities] if isinstance(severities, int) else severities
     if isinstance(data, str | Path):
-        if str(data) not in NAMES and Path(data).resolve() == Path(str(model.info.get("data", ""))).resolve():
+        trained_on = split_folder(Path(str(model.info.get("data", ""))), "train")
+        if str(data) not in NAMES and split_folder(Path(data), "test").resolve() == trained_on.resolve():
             log_info(f"{model.name} was trained on four fifths of these images: this says little about others.")
         return open_benchmark(str(data), root, corruptions=chosen, severities=levels, size=model.image_size)
-    if chosen or levels:
-        raise UsageError("Arrays have no corruptions or severities to choose from: leave them out.")
-    return clean_benchmark(image_set(data, model.image_size, model.classes))
+    images = image_set(data, model.image_size, model.classes)
+    return corrupted_benchmark(clean_benchmark(images, model.image_size), chosen, levels)
 
 
 def image_set(data: Any, size: int, classes: Sequence[str] = ()) -> ImageSet:

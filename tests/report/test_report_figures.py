@@ -152,7 +152,7 @@ def test_flips_are_found_with_their_images(tmp_path: Path) -> None:
     traces = {"fog": ["wr", "rr", "rw"], "snow": ["ww", "wr"]}
     fill(tmp_path, traces, data="sample", digest=data.digest)
     assert [int(label) for label in data.labels[:3]] == [0, 1, 2]  # as the rows made by hand have them
-    tiles, problem = find_flips(load_results([tmp_path]).rows, None, 32, {})
+    tiles, problem = find_flips((found := load_results([tmp_path])).rows, found, None, {})
     assert problem == ""
     assert [(tile.corruption, tile.after, tile.after == tile.truth) for tile in tiles] == [
         *(("fog", "airplane", True), ("snow", "automobile", True), ("fog", "cat", False))
@@ -169,7 +169,7 @@ def test_flips_are_found_with_their_images(tmp_path: Path) -> None:
 )
 def test_images_that_are_not_there_are_said_to_be_missing(tmp_path: Path, options: dict[str, Any], word: str) -> None:
     fill(tmp_path, FOG_SNOW, **options)
-    tiles, problem = find_flips(load_results([tmp_path]).rows, tmp_path, 32, {})
+    tiles, problem = find_flips((found := load_results([tmp_path])).rows, found, tmp_path, {})
     assert tiles == []
     assert word in problem
 
@@ -184,10 +184,10 @@ def test_why_images_are_missing_is_said_once(tmp_path: Path) -> None:
 
 def test_images_of_a_model_with_other_classes_are_not_misnamed(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["rr"] * 15 + ["wr"]}, data="sample", digest=open_benchmark("sample").digest)
-    rows = load_results([tmp_path]).rows
-    assert "another order" in find_flips(rows.assign(label=rows["label"] + 1), None, 32, {})[1]
+    rows = (found := load_results([tmp_path])).rows
+    assert "another order" in find_flips(rows.assign(label=rows["label"] + 1), found, None, {})[1]
     rows.loc[rows.index[-1], "before"] = 10  # sample has classes 0 to 9
-    assert "only some of the model's classes" in find_flips(rows, None, 32, {})[1]
+    assert "only some of the model's classes" in find_flips(rows, found, None, {})[1]
 
 
 def test_a_folder_is_opened_once_for_all_columns_at_the_size_of_its_network(

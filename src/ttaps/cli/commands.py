@@ -104,13 +104,15 @@ class Evaluate(OwnNetworkOptions, DeviceOptions, DataRootOption, JsonOption):
     model: ModelName
     """A model by name (cifar10; ttaps info lists them), a run folder, or your own network, like my_nets.py:make_net."""
     data: str = "sample"
-    """sample (in the package), cifar10, cifar100, these with -c (corrupted) or -val-c, a folder of class folders, or an .npz file."""
+    """sample (in the package), cifar10, cifar100, these with -c (corrupted) or -val-c; a folder of class folders, one with train and test
+    (or val) of these, one in ImageNet-C's layout, or an .npz file."""
     methods: str = "source,ttaps"
     """Comma-separated methods (see ttaps methods); ttaps:fast is the preset fast, ttaps[lr=1,steps=5] has these settings."""
     severity: str = ""
-    """Comma-separated severities 1 to 5 of a corrupted set, or all; 5 if empty."""
+    """Comma-separated severities 1 to 5 of the corruptions, or all; 5 if empty."""
     corruptions: str = ""
-    """Comma-separated corruptions; all of the paper's if empty."""
+    """Comma-separated corruptions, or all (the paper's 15). If empty, all of a corrupted set, and none of your own clean images; these are
+    corrupted at the size of the network."""
     images_per_corruption: Annotated[int | None, arg(aliases=["--limit"])] = None
     """Images under each corruption, all if not given: a stratified sample, the same one each time."""
     seeds: str = "0"
@@ -270,6 +272,28 @@ class Build(DataRootOption):
 
 
 @dataclass(frozen=True)
+class Corrupt:
+    """Write your own images under corruptions, in ImageNet-C's layout. If interrupted, the same command resumes it.
+
+    Example: ttaps data corrupt photos --out photos-c --size 32 --corruptions fog,frost --severity 1,3,5"""
+
+    folder: Annotated[Path, Positional, arg(metavar="FOLDER")]
+    """Folder of class folders; of one that has train and test (or val), the second is taken."""
+    out: Path
+    """Folder to write corruption/severity/class/image to."""
+    corruptions: str = "all"
+    """Comma-separated corruptions; all are the paper's 15."""
+    severity: str = "all"
+    """Comma-separated severities 1 to 5, or all."""
+    size: int = 224
+    """Height and width: images are cropped to a square and resized before they are corrupted. Best the size of your network."""
+    seed: int = 0
+    """Seed of the random corruptions."""
+    workers: int | None = None
+    """Processes; all cores if not given."""
+
+
+@dataclass(frozen=True)
 class Verify(DataRootOption, JsonOption):
     """Report for each data set whether it is present, complete and correct by its checksums, and what to do if not.
 
@@ -356,7 +380,10 @@ COMMANDS: dict[str, tuple[str, Any]] = {
     "results": ("merge stored results, or export them", {"merge": Merge, "export": Export}),
     "train": ("train a model that can adapt (baseline, jt, jt+ent, ttt, mt3)", Train),
     "reproduce": ("a whole table from scratch: train, evaluate and report what is missing", Reproduce),
-    "data": ("download, build and verify data sets", {"download": Download, "build": Build, "verify": Verify}),
+    "data": (
+        "download, build, corrupt and verify data sets",
+        {"download": Download, "build": Build, "corrupt": Corrupt, "verify": Verify},
+    ),
     "bench": ("speed of adaptation, views and training on this machine, as ratios", Bench),
     "serve": ("a page in the browser that shows an image being adapted, and the HTTP service behind it", Serve),
     "info": ("what a model is and which methods it supports", Info),

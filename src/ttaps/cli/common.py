@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ttaps.cli import commands
 from ttaps.errors import UsageError
@@ -49,3 +49,23 @@ def print_json(value: Any) -> None:
 def listed(text: str) -> list[str]:
     """Return the parts of ``a,b,c``."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """Return comma-separated whole numbers, each once."""
+    try:
+        found = [int(part) for part in listed(text)]
+    except ValueError:
+        raise UsageError(f"{option} must be comma-separated whole numbers, not '{text}'.") from None
+    if not found:
+        raise UsageError(f"{option} needs at least one number.")
+    if max(map(abs, found)) >= 2**63:
+        raise UsageError(f"{option}: numbers must fit into 64 bits, not {max(found, key=abs)}.")
+    return list(dict.fromkeys(found))
+
+
+def severities(text: str) -> list[int] | Literal["all"]:
+    """Return what ``--severity`` says: numbers, all, or nothing, which is for the data set to decide."""
+    if text == "all":
+        return "all"
+    return numbers(text, "--severity") if text else []

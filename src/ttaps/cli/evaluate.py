@@ -1,9 +1,8 @@
 """``ttaps evaluate`` and ``ttaps demo``: accuracy before and after adaptation."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -27,12 +26,10 @@ SHOWN = 5  # images of each corruption in the figure of the demo
 
 def evaluate(options: commands.Evaluate) -> None:
     """Evaluate, then print what the rows say."""
-    seeds, device = numbers(options.seeds, "--seeds"), common.use(options.device, options.threads)
+    seeds, device = common.numbers(options.seeds, "--seeds"), common.use(options.device, options.threads)
     model = common.load_model(options.model, options)
     methods = parse_methods(options.methods, options.set, model.presets)
-    severities: Sequence[int] | Literal["all"] = "all"
-    if options.severity != "all":
-        severities = numbers(options.severity, "--severity") if options.severity else ()  # none: the set's own default
+    severities = common.severities(options.severity)
     out = options.out or Path("results") / f"{model.name}-{Path(options.data).resolve().name}"
     chosen: dict[str, Any] = {"severities": severities, "seeds": seeds, "out": out, "device": device}
     chosen |= {name: getattr(options, name) for name in PASSED_ON}
@@ -44,19 +41,6 @@ def evaluate(options: commands.Evaluate) -> None:
     shares = ", ".join(f"{name} {part / total:.1%}" for name, part in found.seconds.items())
     spent = f" {total:,.1f} s: {shares}." if found.seconds["adapting"] else ""
     log_info(f"Every image's result is in {found.folder}.{spent}")
-
-
-def numbers(text: str, option: str) -> list[int]:
-    """Return comma-separated whole numbers, each once."""
-    try:
-        found = [int(part) for part in common.listed(text)]
-    except ValueError:
-        raise UsageError(f"{option} must be comma-separated whole numbers, not '{text}'.") from None
-    if not found:
-        raise UsageError(f"{option} needs at least one number.")
-    if max(map(abs, found)) >= 2**63:
-        raise UsageError(f"{option}: numbers must fit into 64 bits, not {max(found, key=abs)}.")
-    return list(dict.fromkeys(found))
 
 
 def demo(options: commands.Demo) -> None:

@@ -70,7 +70,7 @@ def build_from(
         wanted = dict.fromkeys(corruptions or (*DETERMINISTIC, *RANDOM))
         missing = [corruption for corruption in wanted if f"{corruption}.npy" not in done]
         size = len(images) * len(SEVERITIES)
-        with bar() as progress, _pool(workers or os.cpu_count() or 1) as pool:
+        with bar() as progress, worker_pool(workers) as pool:
             finished = len(wanted) - len(missing)
             task = progress.add_task("Building", total=len(wanted) * size, completed=finished * size, note="")
             for corruption in missing:
@@ -102,8 +102,9 @@ def _save(path: Path, values: NDArray[np.uint8]) -> None:
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[Executor]:
-    """Yield a thread, or several processes; work that was not begun is dropped on an error."""
+def worker_pool(workers: int | None = None) -> Iterator[Executor]:
+    """Yield a thread, or several processes, as many as there are cores if not given; work that was not begun is dropped on an error."""
+    workers = workers or os.cpu_count() or 1
     pool = ThreadPoolExecutor(1) if workers == 1 else ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
     try:
         yield pool

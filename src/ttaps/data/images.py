@@ -1,9 +1,11 @@
 """The set of images everything else works on, and the user's own: an image, a folder with a sub-folder per class, arrays."""
 
+import hashlib
+import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -20,6 +22,10 @@ from ttaps.progress import bar, log_info
 MAX_PIXELS = 100_000_000
 MAX_SIDE = 20_000
 MAX_CLASSES = 100_000
+SPLITS = {
+    "train": ("train",),
+    "test": ("test", "val"),
+}  # folders of class folders that a folder may have instead of classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +49,15 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.images)
+
+
+def set_digest(classes: Iterable[str], labels: NDArray[np.int64], images: Iterable[NDArray[np.uint8]] = ()) -> str:
+    """Return a hash of class names, labels and images: it tells data sets apart."""
+    digest = hashlib.blake2b("\n".join(classes).encode(errors="surrogateescape"), digest_size=6)
+    digest.update(labels.astype("<i8").tobytes())
+    for image in images:
+        digest.update(image.tobytes())
+    return digest.hexdigest()
 
 
 def read_image(file: Path | IO[bytes], size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
@@ -86,6 +101,13 @@ def fit(image: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | No
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)), note
 
 
+def resized(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Return an image (3, H, W) as (3, size, size), cropped and resized as one from a file is."""
+    if image.shape[1:] == (size, size):
+        return image
+    return fit(Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))), size)[0]
+
+
 def _to_rgb(image: Image.Image) -> Image.Image:
     """Turn an image upright and convert it to 8 bits per channel, transparent parts over white."""
     with suppress(Exception):  # damaged EXIF: Pillow's parser raises whatever it ran into
@@ -109,6 +131,11 @@ class ImageFolder:
     files: tuple[str, ...]
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The files' paths within the folder."""
+        return [os.path.relpath(file, self.path) for file in self.files]
 
     def read(self, index: int) -> NDArray[np.uint8]:
         """Read one image as (3, size, size)."""
@@ -156,8 +183,22 @@ def _class_files(folder: Path) -> list[Path]:
         raise DataError(f"{folder} holds no images.\nEvery sub-folder is a class: remove it or put its images there.")
     if all(file.parent != folder for file in files):  # as in dataset/train/cat/1.png, where "train" is no class
         wrong = f"{folder} holds no images, only folders of images, so '{folder.name}' is not a class."
-        raise DataError(f"{wrong}\nGive the folder whose sub-folders are the classes, such as {folder}.")
+        raise DataError(
+            f"{wrong}\nGive the folder whose sub-folders are the classes, such as {files[0].parent.parent}."
+        )
     return files
+
+
+def split_folder(path: Path, split: str) -> Path:
+    """Return the part of a folder for ``train`` or ``test`` if it has both, each with class folders; any other folder as it is."""
+    parts = {name: [path / one for one in known if _has_only_folders(path / one)] for name, known in SPLITS.items()}
+    return parts[split][0] if all(parts.values()) else path
+
+
+def _has_only_folders(path: Path) -> bool:
+    entries = [entry for entry in path.iterdir() if not entry.name.startswith(".")] if path.is_dir() else []
+    suffixes = Image.registered_extensions()
+    return any(entry.is_dir() for entry in entries) and not any(entry.suffix.lower() in suffixes for entry in entries)
 
 
 def image_files(folder: Path) -> list[Path]:

@@ -1,8 +1,7 @@
 """What can be evaluated on: a named set of images, clean or under corruptions, read a few at a time."""
 
-import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -14,12 +13,14 @@ from numpy.typing import NDArray
 from ttaps.config import did_you_mean
 from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, data_root, is_folder, load_set, split_train
 from ttaps.data.build import origin
-from ttaps.data.cifar import FOLDERS
+from ttaps.data.cifar import FOLDERS, LAYOUTS
+from ttaps.data.corrupted import corrupted_digest, corrupted_name, open_corrupted_folder, stored_conditions
 from ttaps.data.corruptions import SEVERITIES, corrupt_set
-from ttaps.data.images import ImageFolder, open_image_folder
+from ttaps.data.images import ImageFolder, open_image_folder, resized, set_digest, split_folder
 from ttaps.data.sample import SAMPLE_CORRUPTIONS
 from ttaps.errors import DataError, UsageError
 from ttaps.evaluation.plan import Item
+from ttaps.progress import log_info
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 UNCORRUPTED = ("clean",), (0,)  # the corruptions and severities of images as they are
 VALIDATION = {"cifar10-val-c": "cifar10", "cifar100-val-c": "cifar100"}
 """The training set's held-out fifth under the extra corruptions: for choosing settings without the test set."""
-VALIDATION_SEED = 1  # the test sets' corruptions are drawn with seed 0
+CORRUPTION_SEED, VALIDATION_SEED = (
+    0,
+    1,
+)  # of test images, as ``ttaps data build`` and ``ttaps data corrupt`` draw, and of others
 
 Pixels = NDArray[np.uint8]
 Severities = Sequence[int] | Literal["all"]
@@ -47,6 +51,10 @@ class Benchmark:
     digest: str  # of classes and labels, and of the images where they are the user's own: a changed folder is another data set
     pixels: Callable[[Item], Pixels]  # reads one image (3, H, W)
     file: Callable[[int], str] = lambda image: ""  # the path of an image within an image folder; empty for other data
+    source: tuple[str, str] = (
+        "",
+        "",
+    )  # what to open for these images again, and the root of data sets; nothing for arrays in memory
 
     def read(self, items: Sequence[Item]) -> "Tensor":
         """Return images, uint8 (N, 3, H, W)."""
@@ -60,47 +68,119 @@ class Benchmark:
         shape = self.pixels(Item(self.corruptions[0], self.severities[0], 0)).shape
         if shape != (wanted := (3, size, size)):
             raise UsageError(f"{self.name} has images of shape {shape}, model '{model.name}' wants {wanted}.")
-        if set(self.classes) <= set(model.classes):  # by name, in whatever order; some may be missing
-            numbers = np.array([model.classes.index(name) for name in self.classes], dtype=np.int64)
-            return replace(self, classes=model.classes, labels=numbers[self.labels])
-        if self.classes == tuple(map(str, range(len(self.classes)))) and len(self.classes) <= len(model.classes):
-            return replace(self, classes=model.classes)  # labels without names are the model's numbers
+        if found := self.numbered_as(model.classes):
+            return found
         strange = next(name for name in self.classes if name not in model.classes)
         raise UsageError(
             f"{self.name} has {len(self.classes)} classes ('{strange}', ...), model '{model.name}' knows {len(model.classes)} "
             f"('{model.classes[0]}', ...).\nEvaluate on data with the same classes as the model's, or some of them."
         )
 
+    def numbered_as(self, classes: tuple[str, ...]) -> Self | None:
+        """Return this set with labels that are numbers of these classes; None if it has others."""
+        if set(self.classes) <= set(classes):  # by name, in whatever order; some may be missing
+            numbers = np.array([classes.index(name) for name in self.classes], dtype=np.int64)
+            return replace(self, classes=classes, labels=numbers[self.labels])
+        if self.classes == tuple(map(str, range(len(self.classes)))) and len(self.classes) <= len(classes):
+            return replace(self, classes=classes)  # labels without names are the model's numbers
+        return None
+
 
 def open_benchmark(
     name: str, root: Path | None = None, *, corruptions: Sequence[str] = (), severities: Severities = (), size: int = 32
 ) -> Benchmark:
-    """Open ``sample``, cifar10, cifar100, cifar10-c, cifar100-c, cifar10-val-c, cifar100-val-c, an image folder or an ``.npz`` file.
-    Without ``corruptions`` a corrupted set has those of the paper's tables (the validation sets the four extra ones), without
-    ``severities`` severity 5; ``all`` are those that it has. Files are mapped or read when needed; ``size`` is for image folders."""
-    if name in ("sample", *FOLDERS, *VALIDATION):
-        open_set = _validation if name in VALIDATION else _corrupted
-        return open_set(name, root, *_choose(name, corruptions, severities))
-    if corruptions or severities:
-        raise UsageError(f"{name} has no corruptions or severities to choose from: leave the option out.")
-    if is_folder(name):
-        return folder_benchmark(open_image_folder(Path(name), size))
-    return clean_benchmark(load_set(name, root, size=size))
+    """Open ``sample``, cifar10, cifar100, cifar10-c, cifar100-c, cifar10-val-c, cifar100-val-c, or data of one's own: a folder of class
+    folders, one with ``train`` and ``test`` (or ``val``) of these, of which the second is taken, one in ImageNet-C's layout, or arrays.
+    A corrupted set has the corruptions of the paper's tables (the validation sets the four extra ones) and severity 5 unless others are
+    chosen; ``all`` are these corruptions, and all severities that it has. Clean images of one's own are corrupted if ``corruptions`` are
+    given, when they are needed and at ``size``, the network's, which they are cropped and resized to. Files are mapped or read when needed.
+    """
+    source = name if name in (*LAYOUTS, *FOLDERS, *VALIDATION, "sample") else str(Path(name).resolve())
+    found = _open(name, root, corruptions, severities, size)
+    return replace(found, source=(source, str(data_root(root).resolve())))
 
 
-def clean_benchmark(images: ImageSet) -> Benchmark:
-    """Return a set of images as they are; one that came from a path has the last part of it for a name."""
-    digest, name = _digest(images.classes, images.labels, images.images), Path(images.name).resolve().name
-    return Benchmark(name, images.classes, images.labels, *UNCORRUPTED, digest, lambda item: images.images[item.image])
+def _open(name: str, root: Path | None, corruptions: Sequence[str], severities: Severities, size: int) -> Benchmark:
+    if name in FOLDERS:
+        return _corrupted(name, root, *_choose(name, corruptions, severities))
+    if name == "sample":
+        known = SAMPLE_CORRUPTIONS
+        return _corrupted(name, root, *_choose(name, corruptions, severities, known, (5,), known))
+    if name in VALIDATION:
+        return _validation(name, root, *_choose(name, corruptions, severities, default=EXTRA_CORRUPTIONS))
+    if name in LAYOUTS:
+        if corruptions or severities:
+            raise UsageError(f"{name} has no corruptions or severities to choose from; {name}-c has.")
+        return clean_benchmark(load_set(name, root))
+    if not is_folder(name):
+        return corrupted_benchmark(clean_benchmark(load_set(name, root), size), corruptions, severities)
+    path = Path(name)
+    if stored := stored_conditions(path):
+        levels = sorted(set().union(*stored.values()))
+        usual = [one for one in CORRUPTIONS if one in stored]
+        return _layout(path, size, *_choose(name, corruptions, severities, list(stored), levels, usual or list(stored)))
+    folder = folder_benchmark(path.resolve().name, open_image_folder(split_folder(path, "test"), size))
+    return corrupted_benchmark(folder, corruptions, severities)
 
 
-def folder_benchmark(folder: ImageFolder) -> Benchmark:
+def clean_benchmark(images: ImageSet, size: int | None = None) -> Benchmark:
+    """Return a set of images, cropped and resized to ``size`` if given; one that came from a path has the last part of it for a name."""
+
+    def pixels(item: Item) -> Pixels:
+        image = images.images[item.image]
+        return image if size is None else resized(image, size)
+
+    name, shape = Path(images.name).resolve().name, images.images.shape[2:]
+    if size is not None and shape != (size, size):
+        log_info(f"{name}: images of {shape[1]}x{shape[0]} pixels are resized to {size}x{size}.")
+    digest = set_digest(images.classes, images.labels, (pixels(Item("", 0, index)) for index in range(len(images))))
+    return Benchmark(name, images.classes, images.labels, *UNCORRUPTED, digest, pixels)
+
+
+def folder_benchmark(name: str, folder: ImageFolder) -> Benchmark:
     """Return the images of a folder: read once for the digest, which finds damaged ones too, and again when they are evaluated."""
-    digest, name = _digest(folder.classes, folder.labels, folder.read_all()), folder.path.resolve().name
-    paths = (os.fsencode(os.path.relpath(file, folder.path)) for file in folder.files)
-    files = [path.decode(errors="backslashreplace") for path in paths]  # a file's name need not be text
-    shared = folder.classes, folder.labels, *UNCORRUPTED, digest
-    return Benchmark(name, *shared, pixels=lambda item: folder.read(item.image), file=files.__getitem__)
+    shared = folder.classes, folder.labels, *UNCORRUPTED, set_digest(folder.classes, folder.labels, folder.read_all())
+    return Benchmark(name, *shared, lambda item: folder.read(item.image), _texts(folder.names).__getitem__)
+
+
+def corrupted_benchmark(clean: Benchmark, corruptions: Sequence[str], severities: Severities = ()) -> Benchmark:
+    """Return a clean set as it is if no corruptions are chosen, or else its images corrupted when they are needed: no file to keep, and
+    the same pixels and rows as from files that ``ttaps data corrupt`` has written at this size."""
+    if not corruptions:
+        if severities:
+            raise UsageError(f"{clean.name} is clean: severities need corruptions, by name or 'all'.")
+        return clean
+    found = _corrupt(clean, *_choose(clean.name, corruptions, severities), CORRUPTION_SEED, range(len(clean.labels)))
+
+    def pixels(item: Item) -> Pixels:  # in memory as from a file: the order there changes the last bit of a confidence
+        return np.ascontiguousarray(found.pixels(item))
+
+    digest = corrupted_digest(clean.digest, CORRUPTION_SEED)
+    return replace(found, name=corrupted_name(clean.name), digest=digest, pixels=pixels)
+
+
+def _corrupt(
+    clean: Benchmark, corruptions: tuple[str, ...], severities: tuple[int, ...], seed: int, indices: Sequence[int]
+) -> Benchmark:
+    """Corrupt images when they are read, each with the draws of its index."""
+
+    def pixels(item: Item) -> Pixels:
+        image = clean.pixels(item).transpose(1, 2, 0)[None]
+        return corrupt_set(image, item.corruption, item.severity, seed, [indices[item.image]])[0].transpose(2, 0, 1)
+
+    return replace(clean, corruptions=corruptions, severities=severities, pixels=pixels)
+
+
+def _layout(path: Path, size: int, corruptions: tuple[str, ...], severities: tuple[int, ...]) -> Benchmark:
+    """Return images in ImageNet-C's layout."""
+    folder = open_corrupted_folder(path, list(product(corruptions, severities)), size)
+    shared = folder.classes, folder.labels, corruptions, severities, folder.digest
+    return Benchmark(folder.name, *shared, lambda item: folder.read(*item), _texts(folder.files).__getitem__)
+
+
+def _texts(paths: Sequence[str]) -> list[str]:
+    """Return paths as texts, which a file's name need not be."""
+    return [os.fsencode(path).decode(errors="backslashreplace") for path in paths]
 
 
 def _corrupted(name: str, root: Path | None, corruptions: tuple[str, ...], severities: tuple[int, ...]) -> Benchmark:
@@ -114,7 +194,7 @@ def _corrupted(name: str, root: Path | None, corruptions: tuple[str, ...], sever
         if not np.array_equal(part.labels, first.labels):
             raise DataError(f"{name}: {corruption} at severity {severity} has other labels than {corruptions[0]}.")
     made = origin(data_root(root) / FOLDERS[name]) if name in FOLDERS else ""
-    digest = _digest((*first.classes, made), first.labels)
+    digest = set_digest((*first.classes, made), first.labels)
     shared = first.classes, first.labels, corruptions, severities, digest
     return Benchmark(name, *shared, pixels=lambda item: parts[item[:2]].images[item.image])
 
@@ -124,29 +204,24 @@ def _validation(name: str, root: Path | None, corruptions: tuple[str, ...], seve
     train = load_set(VALIDATION[name], root, split="train")
     held_out = split_train(len(train))[1]
     images, labels = train.images[held_out], train.labels[held_out]
-
-    def pixels(item: Item) -> Pixels:
-        image, index = images[item.image].transpose(1, 2, 0)[None], held_out[item.image : item.image + 1]
-        return corrupt_set(image, item.corruption, item.severity, VALIDATION_SEED, index)[0].transpose(2, 0, 1)
-
-    return Benchmark(name, train.classes, labels, corruptions, severities, _digest(train.classes, labels), pixels)
+    shared = train.classes, labels, *UNCORRUPTED, set_digest(train.classes, labels)
+    clean = Benchmark(name, *shared, lambda item: images[item.image])
+    return _corrupt(clean, corruptions, severities, VALIDATION_SEED, held_out.tolist())
 
 
-def _choose(name: str, corruptions: Sequence[str], severities: Severities) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _choose(
+    name: str,
+    corruptions: Sequence[str],
+    severities: Severities,
+    known: Sequence[str] = CORRUPTIONS + EXTRA_CORRUPTIONS,
+    levels: Sequence[int] = SEVERITIES,
+    default: Sequence[str] = CORRUPTIONS,
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the given corruptions and severities, each once, or the default ones."""
-    known, levels = (SAMPLE_CORRUPTIONS, (5,)) if name == "sample" else (CORRUPTIONS + EXTRA_CORRUPTIONS, SEVERITIES)
-    default = known if name == "sample" else EXTRA_CORRUPTIONS if name in VALIDATION else CORRUPTIONS
+    chosen = default if list(corruptions) in ([], ["all"]) else corruptions
     severities = levels if severities == "all" else severities
-    for corruption in (one for one in corruptions if one not in known):
+    for corruption in (one for one in chosen if one not in known):
         raise UsageError(f"{name} has no corruption '{corruption}'{did_you_mean(corruption, list(known))}.")
     for severity in (one for one in severities if one not in levels):
-        raise UsageError(f"{name} has no severity {severity}; choose from {', '.join(map(str, levels))}.")
-    return tuple(dict.fromkeys(corruptions)) or default, tuple(dict.fromkeys(severities)) or (5,)
-
-
-def _digest(classes: tuple[str, ...], labels: NDArray[np.int64], images: Iterable[Pixels] = ()) -> str:
-    digest = hashlib.blake2b("\n".join(classes).encode(), digest_size=6)
-    digest.update(labels.astype("<i8").tobytes())
-    for image in images:
-        digest.update(image.tobytes())
-    return digest.hexdigest()
+        raise UsageError(f"{name} has no severity {severity!r}; choose from {', '.join(map(str, levels))}.")
+    return tuple(dict.fromkeys(chosen)), tuple(dict.fromkeys(severities)) or (max(levels),)

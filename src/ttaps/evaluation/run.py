@@ -87,6 +87,8 @@ def evaluate(
         presets = {name: model.presets[name] for name in METHODS if name in model.presets}
         facts |= {"model": model.facts, "presets": presets}
         store.describe_model(model.fingerprint, facts, model.classes)
+        if data.source[0]:
+            store.describe_data({(data.name, data.digest): data.source})
         known = known_experiments(store)
         for number, experiment in known.items():
             store.rename(number, experiment.spec)

@@ -26,8 +26,13 @@ APPLICATION = 0x74746170  # "ttap", in the file's header
 LOCK_TIMEOUT = 60.0  # seconds to wait for another process's writing
 TABLES = Path(__file__).with_name("schema.sql")
 IDENTIFIED = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}"
+SOURCES = """CREATE TABLE IF NOT EXISTS sources (
+    data TEXT NOT NULL, digest TEXT NOT NULL, source TEXT NOT NULL, root TEXT NOT NULL, PRIMARY KEY (data, digest)
+)"""  # not in every file of this format
 ADD_ROW = f"INSERT OR IGNORE INTO results VALUES ({', '.join('?' * 12)})"
 DESCRIBE_MODEL = "INSERT OR REPLACE INTO models VALUES (?, ?, ?)"
+DESCRIBE_DATA = "INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?)"
+Sources = dict[tuple[str, str], tuple[str, str]]  # data set and digest -> what to open for it, root of data sets
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,18 @@ class Store(AbstractContextManager["Store"]):
         found = self.select("SELECT fingerprint, classes FROM models")
         return {name: tuple(json.loads(names)) for name, names in found}
 
+    def describe_data(self, sources: Sources) -> None:
+        """Keep where images lie: no result depends on it, but reports show some of them."""
+        self._write(SOURCES, [()])
+        self._write(DESCRIBE_DATA, ((*key, *value) for key, value in sources.items()))
+
+    def sources(self) -> Sources:
+        """Return what to open for the images of data sets, where it was kept."""
+        if not list(self.select("SELECT 1 FROM sqlite_master WHERE name = 'sources'")):
+            return {}
+        found = self.select("SELECT data, digest, source, root FROM sources")
+        return {(data, digest): (source, root) for data, digest, source, root in found}
+
     def add(self, experiment: int, rows: Iterable[Row]) -> int:
         """Add rows, all or none, and return how many were new; those that are there already stay as they are."""
         return self._write(ADD_ROW, ((experiment, *_encode(row)) for row in rows))
@@ -212,6 +229,7 @@ def merge(folders: Sequence[Path], into: Path) -> int:
         for folder in folders:
             with Store(folder, write=False) as source:
                 target._write(DESCRIBE_MODEL, source.select("SELECT * FROM models"))
+                target.describe_data(source.sources())
                 for number, experiment in source.experiments().items():
                     rows = source.select("SELECT * FROM results WHERE experiment = ?", [number])
                     own = target.experiment(experiment)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ttaps.config import read_toml
 from ttaps.evaluation.frame import IDENTITY, ITEM, load_rows, load_traces
-from ttaps.evaluation.store import Store
+from ttaps.evaluation.store import Sources, Store
 from ttaps.report.figures.style import SeriesStyle
 
 RUN = ["fingerprint", "seed"]
@@ -29,6 +29,10 @@ class Results:
     rows: pd.DataFrame  # A row per image and experiment, as :func:`ttaps.evaluation.frame.load_rows` returns them.
     models: dict[str, dict[str, Any]]
     """What is known of models, by fingerprint: objective, seed, network; of a model of another program nothing."""
+    classes: dict[str, tuple[str, ...]]
+    """The classes that labels are numbers of, by fingerprint."""
+    sources: Sources
+    """Where the images of data sets lay."""
 
     @cached_property
     def traces(self) -> pd.DataFrame:
@@ -39,11 +43,16 @@ class Results:
 def load_results(folders: Sequence[Path]) -> Results:
     """Read all experiments of some results folders; at least one image must have been evaluated."""
     models: dict[str, dict[str, Any]] = {}
+    classes: dict[str, tuple[str, ...]] = {}
+    sources: Sources = {}
     for folder in folders:
         with Store(folder, write=False) as store:
             models |= store.models()
+            classes |= store.classes()
+            sources |= store.sources()
     once = [name for name in (*IDENTITY, *ITEM) if name != "model"]  # a model that was renamed is the same model
-    return Results(tuple(folders), load_rows(folders).drop_duplicates(once, ignore_index=True), models)
+    rows = load_rows(folders).drop_duplicates(once, ignore_index=True)
+    return Results(tuple(folders), rows, models, classes, sources)
 
 
 def load_published(data: str, severity: int | None) -> pd.DataFrame:

@@ -152,8 +152,7 @@ def _of_columns(table: Table, results: Results, root: Path | None, notes: list[s
         yield _captioned("bars", table, charts.bars_figure(table, column), label)
         yield _captioned("reliability", table, charts.reliability_figure(column, rows), label)
         own = rows[(rows[RUN] == rows[RUN].iloc[0]).all(axis=1)]  # of one seed
-        size = results.models.get(str(own["fingerprint"].iat[0]), {}).get("model", {}).get("image_size", 32)
-        tiles, problem = find_flips(own, root, size, opened)
+        tiles, problem = find_flips(own, results, root, opened)
         if tiles:
             yield _captioned("flips", table, flips_figure(tiles), label)
         else:

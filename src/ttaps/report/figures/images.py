@@ -12,11 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from ttaps.errors import TtapsError
 from ttaps.evaluation.plan import Item
+from ttaps.report.columns import Results
 from ttaps.report.figures.style import CLASS_COLORS, INK, METHOD_COLORS, RIGHT, WRONG, new_figure, save_figure, styled
 
 MOST_ROWS = 20  # images in one figure; a taller one cannot be read
 PERCENT = ((0, 0.5, 1), ("0", "50 %", "100 %"))
 ACROSS, MOST_FLIPS = 5, 10  # images in a row, and of each kind
+FILE_NAME = 36  # characters that fit above one of them
 Floats = NDArray[np.float64]
 Arrays = Sequence[ArrayLike]
 
@@ -29,38 +31,59 @@ class Tile(NamedTuple):
     before: str
     after: str
     corruption: str = ""
+    file: str = ""
 
 
 def make_tile(data: Any, row: Any) -> Tile:
     """Return the image of a stored row of a benchmark with its labels; one that has none any more (not a number) says so."""
     before, after = (data.classes[label] if label >= 0 else "none" for label in (row.before, row.after))
     item = Item(str(row.corruption), int(row.severity), int(row.image))
-    return Tile(data.pixels(item), data.classes[row.label], before, after, item.corruption)
+    return Tile(data.pixels(item), data.classes[row.label], before, after, item.corruption, str(row.file))
 
 
-def find_flips(rows: pd.DataFrame, root: Path | None, size: int, opened: dict[Any, Any]) -> tuple[list[Tile], str]:
-    """Return images that an experiment fixed and broke, or why there are none; ``size`` is the image size of its network."""
+def find_flips(
+    rows: pd.DataFrame, results: Results, root: Path | None, opened: dict[Any, Any]
+) -> tuple[list[Tile], str]:
+    """Return images that an experiment fixed and broke, or why there are none."""
     changed = rows[rows["correct_before"] != rows["correct_after"]]
     chosen = pd.concat([spread(changed[changed[end]], MOST_FLIPS) for end in ("correct_after", "correct_before")])
     if chosen.empty:
         return [], "no image's label became right or wrong"
-    name, digest, severity = rows.iloc[0][["data", "digest", "severity"]]
-    corruptions = tuple(sorted(rows["corruption"].unique()))
-    conditions = {"corruptions": corruptions, "severities": (int(severity),)} if severity else {}
-    from ttaps.evaluation.benchmark import open_benchmark  # needs torch, which a report without images does not
-
-    key = (name, size, *conditions.values())
     try:
-        data = opened[key] = opened.get(key) or open_benchmark(name, root, size=size, **conditions)
-        if data.digest != digest:
-            raise TtapsError(f"{name} is another data set now than when it was evaluated")
+        data = open_data(rows, results, root, opened)
     except TtapsError as error:
         return [], f"the images cannot be read here ({str(error).splitlines()[0].rstrip('.')})"
+    if classes := results.classes.get(str(rows["fingerprint"].iat[0]), ()):
+        data = data.numbered_as(classes) or data
     if (data.labels[chosen["image"]] != chosen["label"]).any():
         return [], "the model has its classes in another order than the data set"
     if (chosen[["before", "after"]] >= len(data.classes)).any(axis=None):
         return [], "the data set has only some of the model's classes"
     return [make_tile(data, row) for _, row in chosen.iterrows()], ""
+
+
+def open_data(rows: pd.DataFrame, results: Results, root: Path | None, opened: dict[Any, Any]) -> Any:
+    """Open the images of an experiment: where they lay when it was evaluated, or in ``root``."""
+    from ttaps.evaluation.benchmark import open_benchmark  # needs torch, which a report without images does not
+
+    fingerprint, name, digest, severity = rows.iloc[0][["fingerprint", "data", "digest", "severity"]]
+    size = results.models.get(fingerprint, {}).get("model", {}).get("image_size", 32)
+    corruptions = tuple(sorted(rows["corruption"].unique()))
+    conditions = {"corruptions": corruptions, "severities": (int(severity),)} if severity else {}
+    source, kept = results.sources.get((name, digest), (name, ""))
+    folder = root or (Path(kept) if kept else None)
+    problem = TtapsError(f"{name} is another data set now than when it was evaluated")
+    moved = [root / Path(source).name] if root else []
+    for place in (source, *(str(path) for path in moved if path.exists())):
+        key = (place, size, *conditions.values())
+        try:
+            data = opened[key] = opened.get(key) or open_benchmark(place, folder, size=size, **conditions)
+        except TtapsError as error:
+            problem = error
+            continue
+        if data.digest == digest:
+            return data
+    raise problem
 
 
 def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
@@ -71,7 +94,7 @@ def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
 
 @styled()
 def flips_figure(tiles: Sequence[Tile]) -> Any:
-    """Draw images, first those that were fixed, with their corruption and their labels before and after (green where fixed)."""
+    """Draw images, first those that were fixed, with their file, corruption and labels before and after (green where fixed)."""
     blocks = [(fixed, list(own)) for fixed, own in groupby(tiles, key=lambda tile: tile.after == tile.truth)]
     rows = [-(-len(block) // ACROSS) for _, block in blocks]
     heights = [0.96 * count + 0.2 for count in rows]
@@ -83,7 +106,8 @@ def flips_figure(tiles: Sequence[Tile]) -> Any:
         grid = part.subplots(count, ACROSS, squeeze=False).ravel()
         for axes, tile in zip(grid, block, strict=False):
             axes.imshow(tile.image.transpose(1, 2, 0))
-            axes.set_title(tile.corruption, fontsize=4.6, loc="left")
+            head = "\n".join(filter(None, (shortened(tile.file, FILE_NAME), tile.corruption)))
+            axes.set_title(head, fontsize=4.6, loc="left")
             text = {"fontsize": 5.6, "transform": axes.transAxes, "va": "top"}
             axes.text(0, -0.04, tile.before, color="#777777", **text)
             axes.text(0, -0.2, f"→ {tile.after}", color=color, **text)
@@ -131,11 +155,16 @@ def mosaic(views: Floats, columns: int = 4) -> Floats:
     return rows.reshape(-1, columns * (width + 2), 3)[:-2, :-2]
 
 
+def shortened(name: str, most: int) -> str:
+    """Return a file's name in at most so many characters, its beginning and end; bytes that are no text become question marks."""
+    readable = name.encode(errors="replace").decode()
+    return readable if len(readable) <= most else f"{readable[: most // 2]}…{readable[-(most // 2 - 1) :]}"
+
+
 def _image(axes: Any, image: NDArray[Any], name: str, trace: Floats, classes: Sequence[str]) -> None:
-    readable = name.encode(errors="replace").decode()  # bytes that are no text become question marks
     axes.imshow(image.transpose(1, 2, 0))
     axes.set_axis_off()
-    axes.set_title(readable if len(readable) <= 20 else f"{readable[:10]}…{readable[-9:]}", fontsize=9)
+    axes.set_title(shortened(name, 20), fontsize=9)
     for end, p, height, weight in (("before", trace[0], -0.03, "normal"), ("after", trace[-1], -0.16, "bold")):
         label = "none" if np.isnan(p).any() else f"{classes[int(p.argmax())]} {p.max():.0%}"
         text = {"ha": "center", "va": "top", "transform": axes.transAxes, "fontsize": 8, "fontweight": weight}
