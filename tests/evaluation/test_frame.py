@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 import subprocess
@@ -27,7 +28,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "evaluation.md"
 
 
 def row(image: int = 0, corruption: str = "fog", last: int = 1) -> Row:
-    return Row(corruption, 5, image, 1, (0, last), (0.5, 0.75), (0.25, 0.125), 0.5, f"dog/{image}.png")
+    return Row(corruption, 5, image, 1, (0, last), (0.5, 0.75), (0.25, 0.125), 0.5, f"dog/{image}.png", (0.75, 1.5))
 
 
 def fill(folder: Path, rows: Sequence[Row], experiment: Experiment = FIRST) -> Path:
@@ -64,6 +65,10 @@ def test_every_image_is_a_row_with_all_that_is_known(tmp_path: Path) -> None:
         "confidence_after": 0.75,
         "correct_before": False,
         "correct_after": False,
+        "nll_before": math.log(4),
+        "nll_after": math.log(8),
+        "brier_before": 0.75,
+        "brier_after": 1.5,
         "seconds": 0.5,
         "steps": 1,
     }
@@ -92,12 +97,27 @@ def test_every_step_is_a_row(tmp_path: Path) -> None:
     fill(tmp_path, [Row("fog", 5, 7, 1, (1,), (0.5,), (0.5,), 0.1)], source)
     traces = load_traces([tmp_path])
     assert list(traces.columns) == TRACE_COLUMNS
-    names = ["spec", "image", "step", "prediction", "confidence", "correct", "label_probability"]
+    names = ["spec", "image", "step", "prediction", "confidence", "correct", "label_probability", "nll"]
     assert traces[names].to_numpy().tolist() == [
-        ["source", 7, 0, 1, 0.5, True, 0.5],
-        ["ttaps:tuned", 7, 0, 0, 0.5, False, 0.25],
-        ["ttaps:tuned", 7, 1, 2, 0.75, False, 0.125],
+        ["source", 7, 0, 1, 0.5, True, 0.5, math.log(2)],
+        ["ttaps:tuned", 7, 0, 0, 0.5, False, 0.25, math.log(4)],
+        ["ttaps:tuned", 7, 1, 2, 0.75, False, 0.125, math.log(8)],
     ]
+
+
+def test_results_from_before_there_were_brier_scores_are_read_and_merged(tmp_path: Path) -> None:
+    fill(tmp_path, [replace(row(0), brier=()), row(1)])
+    rows = load_rows([tmp_path])
+    assert rows["brier_after"].isna().tolist() == [True, False]
+    assert (rows["brier_after"][1], rows["steps"].tolist()) == (1.5, [1, 1])
+    assert rows["nll_after"].tolist() == [math.log(8)] * 2
+    assert load_traces([tmp_path])["prediction"].tolist() == [0, 1, 0, 1]
+
+
+def test_a_probability_that_is_none_or_not_a_number_has_a_large_finite_loss(tmp_path: Path) -> None:
+    none = replace(row(0), label_probability=(0.0, float("nan")))
+    rows = load_rows([fill(tmp_path, [none])])
+    assert rows[["nll_before", "nll_after"]].to_numpy().ravel() == pytest.approx([87.3365, 87.3365], abs=1e-3)
 
 
 def test_results_without_an_image_are_told(tmp_path: Path) -> None:
@@ -114,7 +134,7 @@ def test_frames_need_no_torch(tmp_path: Path) -> None:
         "print(accuracy_table(load_rows([Path(sys.argv[1])])).shape, 'torch' in sys.modules)"
     )
     command = [sys.executable, "-c", script, str(fill(tmp_path, [row()]))]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "(2, 13) False\n"
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "(2, 22) False\n"
 
 
 def exported(folder: Path, *options: str, kind: str = "csv") -> pd.DataFrame:

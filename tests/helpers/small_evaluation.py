@@ -59,9 +59,10 @@ def stored_rows(store: Store, experiment: int) -> Iterator[Row]:
     found = "corruption, severity, image, label, trace, seconds, file"
     query = f"SELECT {found} FROM results WHERE experiment = ? ORDER BY corruption, severity, image"
     for *item, trace, seconds, file in store.select(query, [experiment]):
-        numbers = np.frombuffer(trace, dtype="<i4").reshape(3, -1)
+        whole = 12 * (len(trace) // 12)
+        numbers = np.frombuffer(trace[:whole], dtype="<i4").reshape(3, -1)
         traces = [tuple(part.tolist()) for part in (numbers[0], *numbers[1:].view("<f4"))]
-        yield Row(*[*item, *traces, seconds, file])
+        yield Row(*[*item, *traces, seconds, file, tuple(np.frombuffer(trace[whole:], dtype="<f4").tolist())])
 
 
 def results(folder: Path) -> dict[tuple[str, int], list[Row]]:

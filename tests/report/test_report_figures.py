@@ -21,13 +21,12 @@ from ttaps.errors import DataError
 from ttaps.evaluation.benchmark import open_benchmark
 from ttaps.evaluation.plan import Plan
 from ttaps.evaluation.run import projections_file, write_projections
-from ttaps.evaluation.statistics import AVERAGE, STATISTICS
+from ttaps.evaluation.statistics import AVERAGE, STATISTICS, calibration_error
 from ttaps.model import as_network
 from ttaps.report.columns import load_results
 from ttaps.report.figures.charts import (
     by_prototypes,
     calibration,
-    calibration_error,
     read_projections,
     step_changes,
     to_plane,
@@ -120,24 +119,22 @@ def test_calibration_is_counted_in_bins() -> None:
     rng = np.random.default_rng(0)
     confidence = rng.random(500).astype(np.float32)
     right = rng.random(500) < confidence**2
-    found = calibration(pd.Series(confidence), pd.Series(right), bins=10)
+    found = calibration(pd.Series(confidence), pd.Series(right))
     gap = 0.0
-    for k in range(10):
-        inside = (confidence > np.float32(k) / 10) & (confidence <= (k + 1) / 10)
+    for k in range(15):
+        inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
         gap += abs(float(right[inside].sum()) - float(confidence[inside].sum(dtype=np.float64)))
         assert found["count"][k] == inside.sum()
-    assert calibration_error(found) == pytest.approx(100 * gap / 500)
+    assert calibration_error(confidence, right) == pytest.approx(100 * gap / 500)
     ones, zeros = (pd.Series(np.full(4, value, np.float32)) for value in (1, 0))
-    assert calibration_error(calibration(ones, ones > 0)) == 0
+    assert calibration_error(ones, ones > 0) == 0
     assert calibration(zeros, zeros > 0)["count"][0] == 4
 
 
 def test_calibration_is_of_both_ends(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["wr", "wr", "wr", "rr"]}, confidence=0.75)
     rows = load_results([tmp_path]).rows
-    errors = [
-        calibration_error(calibration(rows[f"confidence_{end}"], rows[f"correct_{end}"])) for end in ("before", "after")
-    ]
+    errors = [calibration_error(rows[f"confidence_{end}"], rows[f"correct_{end}"]) for end in ("before", "after")]
     assert errors == [50.0, 25.0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import sqlite3
 import subprocess
@@ -81,7 +82,7 @@ def test_one_seed_has_the_numbers_of_evaluate(tmp_path: Path) -> None:
     source, ttaps = (rows[rows["spec"] == spec] for spec in ("source", "ttaps"))
     table = only_table(tmp_path)
     alone = accuracy_table(ttaps, ["corruption"])
-    assert table.numbers.loc["ttaps", STATISTICS].to_numpy().tolist() == alone.to_numpy().tolist()
+    assert table.numbers.loc["ttaps", STATISTICS].to_numpy().tolist() == alone[STATISTICS].to_numpy().tolist()
     assert table.numbers["std"].isna().all()
     versus = compare_table(source, ttaps, ["corruption"])
     assert table.comparisons.loc["source", "ttaps"].to_numpy().tolist() == versus.to_numpy().tolist()
@@ -133,7 +134,7 @@ def test_every_format_has_the_same_numbers(two_seeds: Path) -> None:
     assert [
         cell.strip(" \\\n") for line in in_latex.splitlines() if "&" in line for cell in line.split("&")[1:]
     ] == cells
-    lines = list(csv.DictReader(io.StringIO(to_csv([table]))))
+    lines = [line for line in csv.DictReader(io.StringIO(to_csv([table]))) if line["metric"] == "accuracy"]
     values = {(line["column"], line["corruption"], line["origin"]): line for line in lines if not line["against"]}
     for numbers, origin in ((table.numbers, "ours"), (table.published, "published")):
         for index, cell in numbers.iterrows():
@@ -146,6 +147,24 @@ def test_every_format_has_the_same_numbers(two_seeds: Path) -> None:
         fmean(accuracy(words, -1) - accuracy(words, 0) for traces in (FOG_SNOW, OTHER) for words in traces.values())
     )
     assert {line["paper_column"] for line in lines if line["column"] == "ttaps"} == {"TTAPS"}
+
+
+def test_calibration_before_and_after_is_in_the_report_and_in_its_csv(tmp_path: Path) -> None:
+    """One corruption of four images, always 0.75 sure: one is right before, four after; all have probability 0.75 of the true class."""
+    fill(tmp_path, {"fog": ["wr", "wr", "wr", "rr"]}, confidence=0.75)
+    fill(tmp_path, {"fog": ["w", "w", "w", "r"]}, "source", confidence=0.75)
+    table = only_table(tmp_path)
+    calibration = text_tables(table)[-1]
+    nll = f"{-math.log(0.75):.3f}"
+    assert calibration.title == "Calibration"
+    assert {row[0]: row[1:] for row in calibration.rows} == {
+        "source": ("75.0", "-", nll, "-", "50.0"),
+        "ttaps": ("75.0 → 0.0", "0.0", f"{nll} → {nll}", "- → -", "50.0 → 25.0"),
+    }
+    lines = [line for line in csv.DictReader(io.StringIO(to_csv([table]))) if line["column"] == "ttaps"]
+    found = {(line["metric"], line["against"]): float(line["value"]) for line in lines if line["metric"] != "accuracy"}
+    want = {("nll", ""): -math.log(0.75), ("nll", "before"): 0, ("ece", ""): 25, ("ece", "before"): -25}
+    assert found == pytest.approx({**want, ("mce", "before"): 0}, abs=1e-4)
 
 
 def test_error_is_what_is_left_of_accuracy(two_seeds: Path) -> None:
@@ -255,7 +274,7 @@ def test_columns_without_a_common_image_are_not_compared(tmp_path: Path) -> None
     fill(tmp_path, {"snow": ["rr"]}, "memo")
     table = only_table(tmp_path)
     assert table.comparisons.empty
-    assert len(text_tables(table)) == 4
+    assert len(text_tables(table)) == 5
     assert to_csv([table])
 
 
@@ -313,7 +332,7 @@ def test_characters_that_latex_would_interpret_are_escaped() -> None:
 
 def test_all_tables_are_there(two_seeds: Path) -> None:
     texts = text_tables(only_table(two_seeds))
-    assert len(texts) == 4
+    assert len(texts) == 5
     assert texts[0].head[:4] == ("", "n", "source\nJT+ENT", "ttaps\nTTAPS")
     assert texts[0].head[4] == "TTT†"
     assert texts[2].title == "ttaps: accuracy before and after adaptation, in %"

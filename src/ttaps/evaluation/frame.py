@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ttaps.errors import MissingExtra, TtapsError, UsageError
 from ttaps.evaluation.statistics import accuracy_table
@@ -18,8 +19,18 @@ prototypes 0, so that group-bys need no special case."""
 ITEM = ["corruption", "severity", "image"]
 """Columns that say which image a row is about; ``image`` is its number in the data set, the same under every corruption."""
 STORED = ["file", "label", "before", "after", "confidence_before", "confidence_after", "seconds"]
-COLUMNS = [*IDENTITY, *ITEM, *STORED[:-1], "correct_before", "correct_after", "seconds", "steps"]
+SCORED = ["nll_before", "nll_after", "brier_before", "brier_after"]
+COLUMNS = [*IDENTITY, *ITEM, *STORED[:-1], "correct_before", "correct_after", *SCORED, "seconds", "steps"]
+TRACE_LENGTH = "(length(trace) / 12)"  # predictions in a trace: three numbers each; two Brier scores may follow
+ENDS = {
+    "nll_before": f"substr(trace, 8 * {TRACE_LENGTH} + 1, 4)",
+    "nll_after": f"substr(trace, 12 * {TRACE_LENGTH} - 3, 4)",
+    "brier": f"substr(trace, 12 * {TRACE_LENGTH} + 1)",
+}
+"""The bytes of a trace that numbers before and after adaptation are made of, in SQL."""
+UNKNOWN = np.full(2, np.nan, dtype="<f4").tobytes()
 TRACE_COLUMNS = [*IDENTITY, *ITEM, "file", "label", "step", "prediction", "confidence", "correct", "label_probability"]
+TRACE_COLUMNS += ["nll"]
 
 
 def load_rows(folders: Sequence[Path], trace: bool = False) -> pd.DataFrame:
@@ -48,7 +59,7 @@ def read_rows(store: Store, experiments: Sequence[int] | None = None, trace: boo
     """Return the rows of some experiments, or of all, with their number in the column ``experiment``."""
     known, models = store.experiments(), store.models()
     names = ["experiment", *ITEM, *STORED, "steps", *(["trace"] if trace else [])]
-    query = ", ".join(names).replace("steps", "length(trace) / 12 - 1")
+    query = ", ".join([*names, *ENDS.values()]).replace("steps", f"{TRACE_LENGTH} - 1")
     numbers = ", ".join(map(str, known if experiments is None else experiments))
     found = store.select(f"SELECT {query} FROM results WHERE experiment IN ({numbers})")
     identities = []
@@ -57,12 +68,27 @@ def read_rows(store: Store, experiments: Sequence[int] | None = None, trace: boo
         training = facts.get("objective") or "", facts.get("seed", -1), facts.get("model", {}).get("num_prototypes", 0)
         own = {**vars(experiment), "method": experiment.method, "experiment": number}
         identities.append(own | dict(zip(TRAINING, training, strict=True)))
-    rows = pd.DataFrame(list(found), columns=names).merge(pd.DataFrame(identities, columns=["experiment", *IDENTITY]))
+    rows = _with_scores(pd.DataFrame(list(found), columns=[*names, *ENDS]))
+    rows = rows.merge(pd.DataFrame(identities, columns=["experiment", *IDENTITY]))
     for end in ("before", "after"):
         # Not a number: a destroyed network is sure of nothing.
         rows[f"confidence_{end}"] = rows[f"confidence_{end}"].astype(float).fillna(0.0)
         rows[f"correct_{end}"] = rows[end] == rows["label"]
     return rows
+
+
+def _with_scores(rows: pd.DataFrame) -> pd.DataFrame:
+    """Turn the bytes at the ends of traces into the negative log-likelihood of the true class and the Brier score, before and after."""
+    for name in ("nll_before", "nll_after"):
+        rows[name] = _nll(np.frombuffer(b"".join(rows[name]), dtype="<f4"))
+    brier = np.frombuffer(b"".join(scores or UNKNOWN for scores in rows.pop("brier")), dtype="<f4").astype(float)
+    return rows.assign(brier_before=brier[::2], brier_after=brier[1::2])
+
+
+def _nll(probability: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return -ln p, at most 87.3 for a p that float32 does not have; what is not a number counts as 0."""
+    known = np.nan_to_num(probability).astype(float)
+    return -np.log(np.maximum(known, np.finfo(np.float32).tiny))
 
 
 def export(folder: Path, path: Path, images: bool = False, steps: bool = False) -> None:
@@ -85,8 +111,10 @@ def accuracies(rows: pd.DataFrame, steps: bool = False) -> pd.DataFrame:
     """Return the accuracy table of every experiment, one below the other; with ``steps`` one for each."""
     key = [*IDENTITY, *(["step"] if steps else [])]
     if steps:
-        first = rows.loc[rows["step"] == 0, [*IDENTITY, *ITEM, "correct"]].rename(columns={"correct": "correct_before"})
-        rows = rows.rename(columns={"correct": "correct_after"}).merge(first)
+        values = ("correct", "confidence", "nll")
+        first = rows.loc[rows["step"] == 0, [*IDENTITY, *ITEM, *values]]
+        first = first.rename(columns={name: f"{name}_before" for name in values})
+        rows = rows.rename(columns={name: f"{name}_after" for name in values}).merge(first)
     parts = {identity: accuracy_table(part).reset_index() for identity, part in rows.groupby(key, sort=False)}
     return pd.concat(parts, names=key).reset_index(key).reset_index(drop=True)
 
@@ -103,11 +131,13 @@ def with_names(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
 
 def _explode(rows: pd.DataFrame, length: int) -> pd.DataFrame:
     """Return a row for each entry of the traces, which all have the same length."""
-    numbers = np.frombuffer(b"".join(rows["trace"]), dtype="<i4").reshape(len(rows), 3, length)
+    traces = (trace[: 12 * length] for trace in rows["trace"])
+    numbers = np.frombuffer(b"".join(traces), dtype="<i4").reshape(len(rows), 3, length)
     prediction, confidence, label_probability = (numbers[:, part].ravel() for part in range(3))
-    traces = rows.drop(columns="trace").loc[rows.index.repeat(length)]
-    traces["step"], traces["prediction"] = np.tile(np.arange(length), len(rows)), prediction
-    traces["confidence"] = np.nan_to_num(confidence.view("<f4"))
-    traces["label_probability"] = np.nan_to_num(label_probability.view("<f4"))
-    traces["correct"] = traces["prediction"] == traces["label"]
-    return traces
+    found = rows.drop(columns="trace").loc[rows.index.repeat(length)]
+    found["step"], found["prediction"] = np.tile(np.arange(length), len(rows)), prediction
+    found["confidence"] = np.nan_to_num(confidence.view("<f4"))
+    found["label_probability"] = np.nan_to_num(label_probability.view("<f4"))
+    found["nll"] = _nll(label_probability.view("<f4"))
+    found["correct"] = found["prediction"] == found["label"]
+    return found

@@ -190,10 +190,16 @@ class ExperimentRun:
 
 def make_row(item: Item, label: int, trace: NDArray[np.float32], seconds: float, file: str = "") -> Row:
     """Return the row of an image from its class probabilities before and after every step, shape (steps + 1, classes)."""
-    broken = np.isnan(trace).any(-1)  # steps too large for the network: no prediction, so never right by accident
+    broken = np.asarray(
+        np.isnan(trace).any(-1)
+    )  # steps too large for the network: no prediction, so never right by accident
     traces = np.where(broken, -1, trace.argmax(-1)), trace.max(-1), trace[:, label]
     predictions, confidence, label_probability = (tuple(part.tolist()) for part in traces)
-    return Row(*item, label, predictions, confidence, label_probability, seconds, file)
+    brier = np.square(trace - np.eye(trace.shape[-1])[label]).sum(-1)[
+        [0, -1]
+    ]  # Σ (p - y)², where y is 1 for the true class
+    brier = np.where(broken[[0, -1]], 1.0, brier)  # as if no class had any probability
+    return Row(*item, label, predictions, confidence, label_probability, seconds, file, tuple(brier.tolist()))
 
 
 def _run_episodic(runs: list[ExperimentRun], plan: Plan, size: int) -> Iterator[tuple[ExperimentRun, list[Row]]]:

@@ -21,12 +21,15 @@ ALPHA = 0.05
 AVERAGE = "Avg."
 CONDITION = ["corruption", "severity"]
 STATISTICS = ["n", "before", "before_low", "before_high", "after", "after_low", "after_high"]
-STATISTICS += ["change", "change_low", "change_high", "fixed", "broken", "p"]
+STATISTICS += ["change", "change_low", "change_high", "fixed", "broken", "p", "mce"]
+SCORES = [f"{score}_{end}" for score in ("error", "nll", "brier", "ece") for end in ("before", "after")]
+"""How good probabilities are, where rows have them: error and expected calibration error in %, mean -ln p(true class), Brier score."""
+BINS = 15  # of the confidence, for the expected calibration error
 ORDER = {name: place for place, name in enumerate(CORRUPTIONS + EXTRA_CORRUPTIONS)}
 
 
 def accuracy_table(rows: pd.DataFrame, by: Sequence[str] = CONDITION) -> pd.DataFrame:
-    """Return :data:`STATISTICS`, in % and points, for each value of the columns ``by`` and, last, for all rows ("Avg.").
+    """Return :data:`STATISTICS`, in % and points, and :data:`SCORES` for each value of the columns ``by`` and, last, for all rows ("Avg.").
     Corruptions are in the paper's order. The index has the columns ``by``; where there are two, the average's second one is 0."""
     rows = rows.assign(condition=_conditions(rows))
     found = [(key, measure(part)) for key, part in rows.groupby(list(by), sort=False)]
@@ -34,7 +37,8 @@ def accuracy_table(rows: pd.DataFrame, by: Sequence[str] = CONDITION) -> pd.Data
     if found:
         found.append(((AVERAGE, 0), measure(rows)))
     lines = [{**dict(zip(by, key, strict=False)), **numbers} for key, numbers in found]
-    return pd.DataFrame(lines, columns=[*by, *STATISTICS]).set_index(list(by))
+    scores = SCORES if "nll_after" in rows else []
+    return pd.DataFrame(lines, columns=[*by, *STATISTICS, *scores]).set_index(list(by))
 
 
 def compare_table(first: pd.DataFrame, second: pd.DataFrame, by: Sequence[str] = CONDITION) -> pd.DataFrame:
@@ -51,7 +55,8 @@ def compare_table(first: pd.DataFrame, second: pd.DataFrame, by: Sequence[str] =
 def measure(rows: pd.DataFrame) -> dict[str, float]:
     """Return the :data:`STATISTICS` of rows; where they are of several conditions, each condition has the same weight.
     An image under all conditions is one observation: the intervals come from the spread between images, and the test is an exact
-    sign test between the images that gained and those that lost. Under one condition that is Wilson's interval and McNemar's test."""
+    sign test between the images that gained and those that lost. Under one condition that is Wilson's interval and McNemar's test.
+    Where rows have probabilities there are their :data:`SCORES` too."""
     names = rows["condition"] if "condition" in rows else _conditions(rows)
     condition, image = (np.unique(numbers, return_inverse=True)[1] for numbers in (names, rows["image"]))
     before, after = (rows[f"correct_{end}"].to_numpy(dtype=float) for end in ("before", "after"))
@@ -64,7 +69,45 @@ def measure(rows: pd.DataFrame) -> dict[str, float]:
     fixed, broken = int((change > 0).sum()), int((change < 0).sum())
     sums = np.bincount(image, change)  # whole numbers: three fixed and three broken is 0
     p = mcnemar(int((sums > 0).sum()), int((sums < 0).sum()))
-    return dict(zip(STATISTICS, (len(rows), *percent, fixed, broken, p), strict=True))
+    mce = corruption_error(
+        rows.get("corruption", names), (1 - before) / sizes[condition], (1 - after) / sizes[condition]
+    )
+    found = dict(zip(STATISTICS, (len(rows), *percent, fixed, broken, p, mce), strict=True))
+    return found | (_scores(rows, condition) if "nll_after" in rows else {})
+
+
+def corruption_error(corruption: Any, before: ArrayLike, after: ArrayLike) -> float:
+    """Return the mean corruption error in % (mCE, Hendrycks and Dietterich): of each corruption the sum of errors over severities, divided
+    by that of the reference, here ``before``; then the mean over corruptions. NaN where the reference makes no error."""
+    kind = np.unique(corruption, return_inverse=True)[1]
+    reference, errors = (np.bincount(kind, weights=parts) for parts in (before, after))
+    return float(100 * (errors / reference).mean()) if reference.all() else float("nan")
+
+
+def confidence_bins(confidence: NDArray[np.float64], bins: int = BINS) -> NDArray[np.intp]:
+    """Return the number of the bin ((k - 1) / bins, k / bins] that each confidence lies in; 0 belongs to the first."""
+    return np.clip(np.ceil(confidence * bins) - 1, 0, bins - 1).astype(np.intp)
+
+
+def calibration_error(confidence: ArrayLike, right: ArrayLike, part: ArrayLike | None = None) -> float:
+    """Return the expected calibration error in % (ECE): the gap of confidence and accuracy in a bin, weighted by its share of images; the
+    mean over ``part``, which has a number from 0 for each image, where it is given."""
+    sure, correct = (np.asarray(values, dtype=float) for values in (confidence, right))
+    parts = np.zeros(len(sure), dtype=np.intp) if part is None else np.asarray(part, dtype=np.intp)
+    gaps = np.bincount(parts * BINS + confidence_bins(sure), correct - sure, minlength=(parts.max() + 1) * BINS)
+    return float(100 * (np.abs(gaps).reshape(-1, BINS).sum(1) / np.bincount(parts)).mean())
+
+
+def _scores(rows: pd.DataFrame, condition: NDArray[np.intp]) -> dict[str, float]:
+    found, sizes = {}, np.bincount(condition)
+    for end in ("before", "after"):
+        right, confidence = (rows[f"{name}_{end}"].to_numpy(dtype=float) for name in ("correct", "confidence"))
+        means = {"error": 100 * (1 - right)} | {name: rows.get(f"{name}_{end}", np.nan) for name in ("nll", "brier")}
+        for name, values in means.items():
+            weights = np.broadcast_to(np.asarray(values, dtype=float), right.shape)
+            found[f"{name}_{end}"] = float((np.bincount(condition, weights) / sizes).mean())
+        found[f"ece_{end}"] = calibration_error(confidence, right, condition)
+    return {name: found[name] for name in SCORES}
 
 
 def significant(line: Mapping[str, Any]) -> Any:

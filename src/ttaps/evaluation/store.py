@@ -67,6 +67,9 @@ class Row:
     label_probability: tuple[float, ...]  # probability of the true class (float32)
     seconds: float
     file: str = ""  # path within an image folder; empty for other data
+    brier: tuple[
+        float, ...
+    ] = ()  # Brier score before adaptation and after the last step (float32); empty in older results
 
     @property
     def item(self) -> Item:
@@ -255,5 +258,6 @@ def _is(error: sqlite3.Error, *kinds: str) -> bool:
 def _encode(row: Row) -> tuple[str | int | float | bytes, ...]:
     probabilities = np.array([row.confidence, row.label_probability], dtype="<f4")
     trace = np.array(row.predictions, dtype="<i4").tobytes() + probabilities.tobytes()
+    trace += np.array(row.brier, dtype="<f4").tobytes()
     ends = row.predictions[0], row.predictions[-1], row.confidence[0], row.confidence[-1]
     return *row.item, row.file, row.label, *ends, row.seconds, trace

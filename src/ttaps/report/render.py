@@ -5,8 +5,9 @@ A report has :class:`Table`; ``ttaps evaluate`` and ``ttaps demo`` print an accu
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from math import isnan
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -17,6 +18,7 @@ from rich.text import Text
 from ttaps.evaluation.frame import IDENTITY
 from ttaps.evaluation.statistics import AVERAGE, STATISTICS, accuracy_table, signed
 from ttaps.progress import text_table
+from ttaps.report.columns import TEXTS
 from ttaps.report.tables import Table, column_protocol, protocol
 
 INTERVAL = "95 %"
@@ -33,6 +35,7 @@ CSV_COLUMNS = [
 """A line is a number (``against`` is empty) or a paired difference against ``before`` or another column."""
 Identity = dict[str, Any]
 Tables = Sequence[tuple[Identity, pd.DataFrame]]  # of experiments: what each is, and its accuracy table
+SCORE_FORMS = {"error": "%.1f", "nll": "%.3f", "brier": "%.3f", "ece": "%.1f"}
 DIFFERENCE = {"change": "value", "change_low": "low", "change_high": "high"}
 
 
@@ -73,7 +76,23 @@ def text_tables(table: Table) -> list[TextTable]:
         title = f"Differences between columns: {table.metric}, {over}on the images both have, in points"
         count_head = max((column.count_head for column in table.columns), key=len)  # "all seeds" if one has several
         found.append(TextTable(title, ("from → to", count_head, *CHANGE_HEAD), body))
-    return found
+    return [*found, calibration_table(table)]
+
+
+def calibration_table(table: Table) -> TextTable:
+    """Return a row for each column of a table, over all its rows: how its errors and its probabilities changed."""
+    body = []
+    for column in table.columns:
+        line, ends = table.of(column).iloc[-1], ("before", "after") if column.adapts else ("after",)
+        cells = [
+            " → ".join("-" if isnan(line[f"{score}_{end}"]) else form % line[f"{score}_{end}"] for end in ends)
+            for score, form in SCORE_FORMS.items()
+        ]
+        relative = "-" if isnan(line["mce"]) or not column.adapts else f"{line['mce']:.1f}"
+        body.append((column.label, cells[0], relative, *cells[1:]))
+    over = ", averaged over corruptions" if AVERAGE in table.rows else ""
+    head = ("", "error %", "mCE %", "NLL", "Brier", "ECE %")
+    return TextTable(f"Calibration{over}", head, tuple(body), notes=(TEXTS["calibration"],))
 
 
 def main_table(table: Table) -> TextTable:
@@ -199,16 +218,28 @@ def to_csv(tables: Sequence[Table]) -> str:
         changes = table.numbers.loc[[column.label for column in table.adapting], STATISTICS].assign(against="before")
         pairs = table.comparisons.reset_index().rename(columns={"first": "against", "second": "column"})
         differences = pd.concat([changes.reset_index(), pairs]).rename(columns=DIFFERENCE)
-        lines = pd.concat([ours, printed, differences]).rename(columns={"row": "corruption"}).fillna({"origin": "ours"})
+        scores = pd.concat(_score_lines(table)).dropna(subset="value")
+        lines = pd.concat([ours, printed, differences, scores]).rename(columns={"row": "corruption"})
+        lines = lines.fillna({"origin": "ours"})
         lines["paper_column"] = lines["column"].map({column.label: column.paper_name for column in table.columns})
         severity = "all" if table.severity is None else table.severity
-        found.append(lines.assign(data=table.data, severity=severity, metric=table.metric))
+        found.append(lines.assign(data=table.data, severity=severity).fillna({"metric": table.metric}))
     whole = pd.concat(found)
     numbers, counts = ["value", "std", "low", "high"], ["best", "n", "fixed", "broken"]
     whole[numbers] = whole[numbers].astype(float).round(4) + 0.0  # never -0.0
     whole["p"] = whole["p"].map("{:.3g}".format, na_action="ignore")
     whole[counts] = whole[counts].astype("Int64")
     return whole.reindex(columns=CSV_COLUMNS).to_csv(index=False, lineterminator="\n")
+
+
+def _score_lines(table: Table) -> Iterator[pd.DataFrame]:
+    """Yield scores after adaptation, and their differences and the mean corruption error (mCE) against before it."""
+    changed = table.numbers.loc[[column.label for column in table.adapting]]
+    for score in ("nll", "brier", "ece"):
+        yield table.numbers[f"{score}_after"].rename("value").reset_index().assign(metric=score)
+        difference = changed[f"{score}_after"] - changed[f"{score}_before"]
+        yield difference.rename("value").reset_index().assign(metric=score, against="before")
+    yield changed["mce"].rename("value").reset_index().assign(metric="mce", against="before")
 
 
 def to_records(tables: Sequence[Table]) -> list[dict[str, Any]]:

@@ -19,13 +19,12 @@ from ttaps.config import flat, read_toml, to_toml
 from ttaps.data import ImageSet
 from ttaps.distributed import find_device
 from ttaps.errors import UsageError
-from ttaps.evaluation.statistics import measure
+from ttaps.evaluation.statistics import calibration_error, measure
 from ttaps.evaluation.store import Store
 from ttaps.files import file_lock, make_room, write_text
 from ttaps.model.checkpoint import PRESETS, Model
 from ttaps.model.registry import folder_of
 from ttaps.progress import log_info, text_table
-from ttaps.report.figures.charts import calibration, calibration_error
 from ttaps.tuning.choice import GUARD, Option, best, ranked
 from ttaps.tuning.space import all_views, draw_candidates
 from ttaps.tuning.tuner import FRESH, Tuner, validation_benchmark
@@ -195,10 +194,12 @@ def summary(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     for place in range(len(names)):
         own = rows[rows["place"] == place]
         clean = own[own["severity"] == 0]
-        line = {name: value for name, value in measure(own).items() if name.startswith(("n", "after", "change"))}
+        line = {
+            name: value for name, value in measure(own).items() if name == "n" or name.startswith(("after", "change"))
+        }
         line |= {"clean_change": 100 * float((clean["correct_after"].astype(float) - clean["correct_before"]).mean())}
         line |= {"adapted": 100 * float((own["confidence_after"] != own["confidence_before"]).mean())}
-        line |= {"ece": calibration_error(calibration(own["confidence_after"], own["correct_after"]))}
+        line |= {"ece": calibration_error(own["confidence_after"], own["correct_after"])}
         lines.append({**line, "cost": float(own["seconds"].mean() / seconds)})
     return pd.DataFrame(lines, index=list(names))
 

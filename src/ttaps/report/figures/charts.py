@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ttaps.errors import DataError
 from ttaps.evaluation.frame import IDENTITY, ITEM
-from ttaps.evaluation.statistics import AVERAGE, measure, signed
+from ttaps.evaluation.statistics import AVERAGE, BINS, calibration_error, confidence_bins, measure, signed
 from ttaps.report.columns import TableColumn
 from ttaps.report.figures import style
 from ttaps.report.figures.style import FAINT, INK, legend_above, new_figure, styled, two_panels
@@ -23,7 +23,6 @@ from ttaps.report.tables import SEVERITY, Table, in_metric
 MANY = 4  # lines: with more of them bands hide each other, and only the last point has its interval
 Series = Mapping[str, tuple[style.SeriesStyle, pd.DataFrame]]  # by label: its look, and statistics of its points
 BAR = 0.38  # of a row's height
-BINS = 15
 BEFORE = "#bfbfbf"
 PROJECTIONS = ("z", "labels", "prototypes", "prototype_labels", "classes", "model", "fingerprint", "data")
 
@@ -105,14 +104,8 @@ def bars_figure(table: Table, column: TableColumn) -> Any:
 def calibration(confidence: pd.Series, correct: pd.Series, bins: int = BINS) -> pd.DataFrame:
     """Return mean confidence, accuracy and number of images by bin ((k - 1) / bins, k / bins]; 0 belongs to the first."""
     frame = pd.DataFrame({"confidence": confidence, "accuracy": correct}, dtype=float)
-    grouped = frame.groupby(np.clip(np.ceil(frame["confidence"].to_numpy() * bins) - 1, 0, bins - 1).astype(int))
+    grouped = frame.groupby(confidence_bins(frame["confidence"].to_numpy(), bins))
     return grouped.mean().assign(count=grouped.size()).reindex(range(bins)).fillna({"count": 0})
-
-
-def calibration_error(bins: pd.DataFrame) -> float:
-    """Return the expected calibration error in %: the mean gap of confidence and accuracy, weighted by the number of images."""
-    gaps = (bins["confidence"] - bins["accuracy"]).abs().fillna(0)
-    return float(100 * (gaps * bins["count"]).sum() / bins["count"].sum())
 
 
 @styled()
@@ -122,11 +115,12 @@ def reliability_figure(column: TableColumn, rows: pd.DataFrame) -> Any:
     axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(3, 1))
     centers = (np.arange(BINS) + 0.5) / BINS
     for end, color, (above, below) in zip(("before", "after"), (BEFORE, column.style.color), axes.T, strict=True):
-        bins = calibration(rows[f"confidence_{end}"], rows[f"correct_{end}"])
+        confidence, right = rows[f"confidence_{end}"], rows[f"correct_{end}"]
+        bins, error = calibration(confidence, right), calibration_error(confidence, right)
         above.bar(centers, bins["accuracy"].fillna(0), width=0.9 / BINS, color=color, alpha=0.75, linewidth=0)
         above.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle="--")
         above.plot(bins["confidence"], bins["accuracy"], linestyle="", marker="_", markersize=4, color=INK)
-        above.set(ylim=(0, 1.03), title=f"{end}: ECE {calibration_error(bins):.1f} %")
+        above.set(ylim=(0, 1.03), title=f"{end}: ECE {error:.1f} %")
         above.set_yticks((0, 0.5, 1), ("0", "0.5", "1"))
         below.bar(centers, bins["count"] / bins["count"].sum(), width=0.9 / BINS, color=color)
         below.set(xlim=(-0.02, 1.02), xlabel="confidence", yticks=())
