@@ -119,6 +119,7 @@ def _open(name: str, root: Path | None, corruptions: Sequence[str], severities: 
         levels = sorted(set().union(*stored.values()))
         usual = [one for one in CORRUPTIONS if one in stored]
         return _layout(path, size, *_choose(name, corruptions, severities, list(stored), levels, usual or list(stored)))
+    _choose_own(name, corruptions, severities)  # a wrong choice is told before all images are read
     folder = folder_benchmark(path.resolve().name, open_image_folder(split_folder(path, "test"), size))
     return corrupted_benchmark(folder, corruptions, severities)
 
@@ -146,11 +147,10 @@ def folder_benchmark(name: str, folder: ImageFolder) -> Benchmark:
 def corrupted_benchmark(clean: Benchmark, corruptions: Sequence[str], severities: Severities = ()) -> Benchmark:
     """Return a clean set as it is if no corruptions are chosen, or else its images corrupted when they are needed: no file to keep, and
     the same pixels and rows as from files that ``ttaps data corrupt`` has written at this size."""
-    if not corruptions:
-        if severities:
-            raise UsageError(f"{clean.name} is clean: severities need corruptions, by name or 'all'.")
+    chosen = _choose_own(clean.name, corruptions, severities)
+    if chosen == UNCORRUPTED:
         return clean
-    found = _corrupt(clean, *_choose(clean.name, corruptions, severities), CORRUPTION_SEED, range(len(clean.labels)))
+    found = _corrupt(clean, *chosen, CORRUPTION_SEED, range(len(clean.labels)))
 
     def pixels(item: Item) -> Pixels:  # in memory as from a file: the order there changes the last bit of a confidence
         return np.ascontiguousarray(found.pixels(item))
@@ -207,6 +207,15 @@ def _validation(name: str, root: Path | None, corruptions: tuple[str, ...], seve
     shared = train.classes, labels, *UNCORRUPTED, set_digest(train.classes, labels)
     clean = Benchmark(name, *shared, lambda item: images[item.image])
     return _corrupt(clean, corruptions, severities, VALIDATION_SEED, held_out.tolist())
+
+
+def _choose_own(
+    name: str, corruptions: Sequence[str], severities: Severities
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the corruptions and severities for clean images: none unless some are given."""
+    if severities and not corruptions:
+        raise UsageError(f"{name} is clean: severities need corruptions, by name or 'all'.")
+    return _choose(name, corruptions, severities) if corruptions else UNCORRUPTED
 
 
 def _choose(

@@ -18,7 +18,7 @@ from ttaps.report.figures.style import CLASS_COLORS, INK, METHOD_COLORS, RIGHT, 
 MOST_ROWS = 20  # images in one figure; a taller one cannot be read
 PERCENT = ((0, 0.5, 1), ("0", "50 %", "100 %"))
 ACROSS, MOST_FLIPS = 5, 10  # images in a row, and of each kind
-FILE_NAME = 36  # characters that fit above one of them
+FILE_NAME = 20  # characters that fit above one of them
 Floats = NDArray[np.float64]
 Arrays = Sequence[ArrayLike]
 
