@@ -187,6 +187,7 @@ def test_the_figure_shows_the_views_a_method_saw(
     figure = tmp_path / "out.svg"
     assert main(["adapt", model, picture, "--method", *method.split(), "--figure", str(figure)]) == 0
     assert figure.read_text().count("<image") == pictures
+    assert ("left unchanged" in figure.read_text()) == (pictures == 1), "no curve where nothing happened"
 
 
 def test_a_figure_of_some_images_says_so(

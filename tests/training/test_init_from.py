@@ -13,7 +13,7 @@ import torch
 from helpers.small_training import SHORT
 from ttaps.data import ImageSet
 from ttaps.errors import CheckpointError, UsageError
-from ttaps.model import as_network
+from ttaps.model import as_network, eval_mode
 from ttaps.model.checkpoint import load_model, save_model
 from ttaps.model.registry import known_models
 from ttaps.training.collapse import TrainingCollapsed
@@ -22,7 +22,7 @@ from ttaps.training.data import Split
 from ttaps.training.fork import fork
 from ttaps.training.run import Run
 from ttaps.training.run_dir import load_state, save_state
-from ttaps.training.trainer import Trainer, initial_network
+from ttaps.training.trainer import Trainer, accuracy, initial_network
 
 
 @pytest.fixture
@@ -132,8 +132,52 @@ def test_a_classifier_for_other_classes_is_drawn(trained: Path, textures: ImageS
     theirs = load_model(trained).network
     assert torch.equal(ours.classifier.weight, drawn.classifier.weight)
     assert torch.equal(ours.get_parameter("projector.0.weight"), theirs.get_parameter("projector.0.weight"))
-    with pytest.raises(UsageError, match="trained for other classes"):
-        Trainer(replace(config, wise_ft=0.5), others)
+
+
+def test_a_classifier_for_other_classes_is_not_interpolated(trained: Path, textures: ImageSet) -> None:
+    others = Split.of(replace(textures, classes=tuple(f"other {name}" for name in textures.classes)))
+    run = Trainer(replace(SHORT, init_from=str(trained), wise_ft=0.5, ema_decay=0.0), others)
+    with torch.no_grad():
+        for weight in run.network.parameters():
+            weight.add_(1.0)
+    mean, last, first = run.result().state_dict(), run.network.state_dict(), load_model(trained).network.state_dict()
+    assert torch.equal(mean["classifier.weight"], last["classifier.weight"])
+    torch.testing.assert_close(mean["projector.0.weight"], first["projector.0.weight"] + 0.5)
+
+
+def test_a_classifier_made_from_data_chooses_the_nearest_class_mean(trained: Path, textures: ImageSet) -> None:
+    others = Split.of(replace(textures, classes=tuple(f"other {name}" for name in textures.classes)))
+    config = replace(SHORT, init_from=str(trained), init_classifier_from_data=True)
+    network, labels = Trainer(config, others).network, torch.from_numpy(others.train.labels)
+    with eval_mode(network), torch.no_grad():
+        z = network.project(torch.from_numpy(others.train.images))
+        means = torch.stack([z[labels == label].mean(0) for label in range(len(others.train.classes))])
+        found = network.classifier(z).softmax(-1)
+    expected = (-torch.cdist(z, means).square() / (2 * config.loss.tau)).softmax(-1)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+    known = Trainer(config, Split.of(textures)).network.classifier.weight
+    assert torch.equal(known, load_model(trained).network.get_parameter("classifier.weight"))
+
+
+def test_the_share_is_selected_on_the_validation_images(trained: Path, textures: ImageSet) -> None:
+    """Weights that were destroyed lose to the initial ones; of equals, what changes least is taken."""
+    run = Trainer(replace(SHORT, init_from=str(trained), select_wise_ft=True, ema_decay=0.0), Split.of(textures))
+    run.select_share()
+    assert run.share == 1.0, "nothing was trained yet: all shares are alike"
+    with torch.no_grad():
+        run.network.classifier.weight.neg_()
+        run.network.classifier.bias.neg_()
+    run.select_share()
+    assert run.share > 0.5
+    assert accuracy(run.result(), run.split.validation) >= accuracy(run.network, run.split.validation)
+
+
+def test_prototypes_of_other_classes_are_made_from_the_data(trained: Path, textures: ImageSet) -> None:
+    others = Split.of(replace(textures, classes=tuple(f"other {name}" for name in textures.classes)))
+    run = Trainer(replace(SHORT, init_from=str(trained)), others)
+    before = run.network.prototypes.detach().clone()
+    run.begin_joint(8, run.start)
+    assert not torch.equal(run.network.prototypes, before)
 
 
 def test_presets_start_from_models_that_are_there() -> None:

@@ -151,8 +151,13 @@ class TrainConfig:
     (N, F, H, W), which are averaged; the ResNet of ``model`` if empty."""
     init_prototypes_from_data: bool = False
     """Start the prototypes at the projections of training images when the joint loss begins, instead of at random."""
+    init_classifier_from_data: bool = False
+    """Start the classifier at the class means of training images, instead of at random, unless ``init_from`` knows these classes."""
     wise_ft: float = 0.0
-    """WiSE-FT: share of the weights of ``init_from`` in the mean with the trained ones; prototypes and heads are the trained."""
+    """WiSE-FT: share of the weights of ``init_from`` in the mean with the trained ones; prototypes, heads and a classifier of other
+    classes are the trained. A classifier from data has a start to be mixed with."""
+    select_wise_ft: bool = False
+    """At the end, choose the share of ``wise_ft`` by the accuracy on the validation images."""
     seed: int = 0  # Seed of the initial weights, the order of images and the views.
     ema_decay: float = 0.0
     """Decay per step of an exponential moving average (EMA) of the weights, which is then the result; 0 takes the last weights."""
@@ -181,7 +186,7 @@ class TrainConfig:
             for name in names.split():
                 if not least <= (value := attrgetter(name)(self)) < below:
                     raise UsageError(f"{name} must be {must_be}, not {value}.")
-        if self.wise_ft and not self.init_from:
+        if (self.wise_ft or self.select_wise_ft) and not self.init_from:
             raise UsageError("wise_ft is a share of the weights that a run starts from: set --init-from MODEL too.")
         head = {"ttt": "rotation", "mt3": "predictor"}.get(self.objective)
         if head and head not in self.model.heads:

@@ -17,7 +17,7 @@ from ttaps.training.trainer import Trainer
 # Settings that no step depends on, or only some: _at says which.
 VARYING = (
     *("objective", "epochs", "schedule", "loss", "augmentation", "ttt", "mt3", "init_prototypes_from_data"),
-    *("wise_ft", *run_dir.ONLY_WATCHED),
+    *("wise_ft", "select_wise_ft", *run_dir.ONLY_WATCHED),
 )
 
 

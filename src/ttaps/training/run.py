@@ -183,6 +183,11 @@ class Run:
     def _finish(self) -> None:
         """Validate on all validation images and write the finished model; the state comes last, so that a kill repeats only this."""
         measured, images = {}, self.trainer.split.validation
+        if len(images) and self.config.select_wise_ft:
+            self.trainer.select_share()
+            log_info(
+                f"WiSE-FT: {100 * self.trainer.share:.0f} % of the initial weights is best on the validation images."
+            )
         if len(images):
             share = accuracy(self.trainer.result(), images, self.config.model.image_size)
             measured["validation_accuracy"] = share

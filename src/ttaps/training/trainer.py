@@ -27,7 +27,9 @@ from ttaps.training.schedule import Schedule
 
 ALONE = Ranks()
 CHUNK = 128  # images of one forward pass without gradients
+CLASSIFIER_IMAGES = 2_000  # at most, for the means of the classes
 HEADS_AND_PROTOTYPES = ("prototypes", "heads.")  # weights that belong to a loss rather than to the classifier
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the initial weights, to select from
 MIN_SPEEDUP = 1.1  # less is not worth giving up the plain way
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 TRIALS = 3  # timed steps of each candidate, after one that is not
@@ -65,20 +67,24 @@ class Trainer:
         except CheckpointError as error:
             remedy = "A clone of the repository has its models; else train it and give its folder as --init-from."
             raise CheckpointError(f"init_from: {error}\n{remedy}") from error
-        if self.start and config.wise_ft and self.start.classes != split.train.classes:
-            classes = f"'{config.init_from}' was trained for other classes than {config.data} has"
-            raise UsageError(f"wise_ft interpolates between classifiers, but {classes}: --wise-ft 0.")
         # A run that starts from weights has other orders and views than the run that made them.
         self.fingerprint = self.start.fingerprint if self.start else ""
         self.seed = derive_seed(config.seed, "after", self.fingerprint) if self.start else config.seed
         self.network = initial_network(config, self.start, split.train.classes, backbone).to(self.device)
         if config.backbone:
             self._check_backbone()
+        self.images = torch.from_numpy(split.train.images).to(self.device)
+        self.labels = torch.from_numpy(split.train.labels).to(self.device)
+        self.same_classes = self.start is not None and self.start.classes == split.train.classes
+        if config.init_classifier_from_data and not self.same_classes:
+            self._init_classifier()
+        self.initial = (
+            {name: weight.clone() for name, weight in self.network.state_dict().items()} if self.start else {}
+        )
+        self.share = config.wise_ft
         weights = dict(self.network.named_parameters())
         self.optimizer = Optimizer(weights, config.optimizer)
         self.ema = WeightEMA(weights, config.ema_decay) if config.ema_decay else None
-        self.images = torch.from_numpy(split.train.images).to(self.device)
-        self.labels = torch.from_numpy(split.train.labels).to(self.device)
         self.schedule = Schedule.of(config, len(self.images))
         self.numerics = candidates(config)[0]
         if config.compile:
@@ -129,7 +135,7 @@ class Trainer:
         """Initialize what the cross-entropy alone has not trained from what the network has learned, unless ``start`` had trained it."""
         theirs = as_network(start.network) if start else None
         prototypes = theirs.prototypes if start and theirs and start.objective in ("jt", "jt+ent") else None
-        trained = prototypes is not None and prototypes.shape == self.network.prototypes.shape
+        trained = self.same_classes and prototypes is not None and prototypes.shape == self.network.prototypes.shape
         if self.config.init_prototypes_from_data and not trained:
             self._init_prototypes(size)
         if self.config.objective == "ttt" and not (theirs and "rotation" in theirs.heads):
@@ -140,27 +146,52 @@ class Trainer:
     @torch.no_grad()
     def _init_prototypes(self, size: int) -> None:
         """Move the prototypes to projections of training images, as far as there are so many: training has left random ones far off."""
-        chosen = epoch_order(len(self.images), self.seed, -1)[: self.config.model.num_prototypes].to(self.device)
+        projections, _ = self._projections(self.config.model.num_prototypes, size)
+        self.network.prototypes[: len(projections)] = projections
+        self.ranks.broadcast([self.network.prototypes])
+
+    @torch.no_grad()
+    def _init_classifier(self) -> None:
+        """Let the classifier choose the class whose mean projection is nearest: a softmax of -|z - mean|²/2τ, as of prototypical networks.
+        On 300 images of three classes this is right where the old classifier, restricted to these, is; a random one unlearns that."""
+        z, labels = self._projections(CLASSIFIER_IMAGES, self.config.model.image_size)
+        weight, bias, tau = self.network.classifier.weight, self.network.classifier.bias, self.config.loss.tau
+        for label in labels.unique():
+            mean = z[labels == label].mean(0)
+            weight[label], bias[label] = mean / tau, mean.square().sum() / (-2 * tau)
+
+    def _projections(self, count: int, size: int) -> tuple[Tensor, Tensor]:
+        """Return z and the labels of so many training images, drawn at random."""
+        chosen = epoch_order(len(self.images), self.seed, -1)[:count].to(self.device)
         images = F.interpolate(to_float(self.images[chosen]), (size, size), mode="bilinear", antialias=True)
         with eval_mode(self.network):  # a BatchNorm must not count these images
-            projections = torch.cat([self.network.project(part) for part in images.split(CHUNK)])
-        self.network.prototypes[: len(projections)] = projections.float()
-        self.ranks.broadcast([self.network.prototypes])
+            return torch.cat([self.network.project(part).float() for part in images.split(CHUNK)]), self.labels[chosen]
 
     def result(self) -> Network:
         """Return the network as the run would deliver it now: EMA or last weights, interpolated with those it started from."""
-        share = self.config.wise_ft
+        share = self.share
         if not self.ema and not share:
             return self.network
         weights = self.network.state_dict() | (self.ema.weights if self.ema else {})
-        theirs = self.start.network.state_dict() if self.start and share else {}
+        theirs = self.initial if share else {}
+        drawn = not self.same_classes and not self.config.init_classifier_from_data
+        own = ("classifier.", *HEADS_AND_PROTOTYPES) if drawn else HEADS_AND_PROTOTYPES
         for name in weights.keys() & theirs.keys():
-            if weights[name].is_floating_point() and not name.startswith(HEADS_AND_PROTOTYPES):
+            if weights[name].is_floating_point() and not name.startswith(own):
                 weights[name] = weights[name].lerp(theirs[name].to(weights[name]), share)
         network = copy.deepcopy(self.network)
         network.load_state_dict(weights)
         network.renormalize_prototypes()
         return network
+
+    def select_share(self) -> None:
+        """Choose the share of the initial weights that is best on the validation images; of equals the largest, for it changes least."""
+
+        def measured(share: float) -> tuple[float, float]:
+            self.share = share
+            return accuracy(self.result(), self.split.validation), share
+
+        self.share = max(map(measured, SHARES))[1]
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return all tensors that change from step to step, by group and name."""

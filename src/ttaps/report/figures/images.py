@@ -137,12 +137,11 @@ def adaptation_figure(path: Path, names: Sequence[str], images: Arrays, views: A
         if len(array := np.asarray(some_views)):
             wall.set_title("some of its views", fontsize=9)
             wall.imshow(mosaic(array))
-        for index in shown:
-            steps.plot(trace[:, index], color=colors[index], linewidth=1.6, marker="o", markersize=2.8)
-        steps.set_title("probability, step by step", fontsize=9)
-        steps.set(ylim=(-0.03, 1.03), xticks=range(0, len(trace), max(1, len(trace) // 10)), xlabel="gradient steps")
-        steps.set_yticks(*PERCENT)
-        steps.grid(axis="y")
+        if (trace != trace[0]).any():
+            _steps(steps, trace, {index: colors[index] for index in shown})
+        else:
+            steps.set_axis_off()
+            steps.text(0.5, 0.5, "left unchanged", ha="center", va="center", transform=steps.transAxes, fontsize=9)
         _before_after(bars, trace, {index: colors[index] for index in shown}, result.classes)
     save_figure(figure, path)
 
@@ -169,6 +168,15 @@ def _image(axes: Any, image: NDArray[Any], name: str, trace: Floats, classes: Se
         label = "none" if np.isnan(p).any() else f"{classes[int(p.argmax())]} {p.max():.0%}"
         text = {"ha": "center", "va": "top", "transform": axes.transAxes, "fontsize": 8, "fontweight": weight}
         axes.text(0.5, height, f"{end}: {label}", **text)
+
+
+def _steps(axes: Any, trace: Floats, colors: Mapping[int, str]) -> None:
+    for index, color in colors.items():
+        axes.plot(trace[:, index], color=color, linewidth=1.6, marker="o", markersize=2.8)
+    axes.set_title("probability, step by step", fontsize=9)
+    axes.set(ylim=(-0.03, 1.03), xticks=range(0, len(trace), max(1, len(trace) // 10)), xlabel="gradient steps")
+    axes.set_yticks(*PERCENT)
+    axes.grid(axis="y")
 
 
 def _before_after(axes: Any, trace: Floats, colors: Mapping[int, str], classes: Sequence[str]) -> None:
