@@ -146,6 +146,15 @@ def test_what_killed_processes_left_is_swept(old: Path) -> None:
     assert names(old.parent) == [old.name]
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="only there is it known who has ended")
+def test_what_a_killed_writer_of_this_file_left_goes_with_the_next_writing(old: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    (old.parent / f".{old.name}.{int(ended.stdout)}.part").touch()
+    (old.parent / f".{old.name}.{os.getppid()}.part").touch()  # of one that is still at it
+    write_text(old, "new")
+    assert names(old.parent) == sorted([f".{old.name}.{os.getppid()}.part", old.name])
+
+
 def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from ttaps.files import file_lock\n"

@@ -116,7 +116,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UsageError(f"There is no config {path}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # text that is no TOML or no text at all, or thousands of brackets
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     except OSError as error:
         raise UsageError(f"Cannot read {path}: {error.strerror}") from error

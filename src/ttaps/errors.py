@@ -1,10 +1,16 @@
 """What a user did wrong, or what the machine refused: one or two lines with the remedy, never a traceback."""
 
+LONGEST = 1_500  # characters of a message: it may quote a damaged file
+
 
 class TtapsError(Exception):
     """A failure the user can act on; the command line prints it and exits with 1."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if len(text) < LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 class UsageError(TtapsError, ValueError):

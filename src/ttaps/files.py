@@ -5,6 +5,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -21,6 +22,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{escape(path.name)}.*.part"):
+            if Path("/proc/self").exists() and not Path("/proc", left.name.split(".")[-2]).exists():
+                left.unlink(missing_ok=True)  # its process was killed while it wrote
         yield partial
         with partial.open("rb+") as file:
             os.fsync(file.fileno())  # before the rename: a power cut must not leave an empty file

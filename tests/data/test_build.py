@@ -192,7 +192,7 @@ def test_files_from_elsewhere_are_not_mixed_in(tmp_path: Path) -> None:
     assert sorted(content(tmp_path)) == ["fog.npy"]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"seed": 0}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"seed": 0}', '{"files": {"fog.npy": "a"}}', "[" * 9999])
 def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "build.json").write_text(text)
     with pytest.raises(DataError, match="build again"):

@@ -126,7 +126,7 @@ def _make(base: str, settings: Mapping[str, Any], presets: Presets | None = None
 def _read(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, or thousands of brackets
         return text
 
 

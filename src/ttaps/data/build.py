@@ -150,11 +150,12 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / "build.json"
     try:
         content = json.loads(path.read_text("utf-8"))
-        if not isinstance(content, dict) or not isinstance(content.get("files"), dict):
+        files = content.get("files") if isinstance(content, dict) else None
+        if not isinstance(files, dict) or not all(isinstance(one, dict) and "md5" in one for one in files.values()):
             raise ValueError("it is not the manifest of a build")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {error}.\nRemove its folder and build again.") from error
     return content
 

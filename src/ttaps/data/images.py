@@ -3,8 +3,6 @@
 import hashlib
 import os
 import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -219,9 +217,11 @@ def read_arrays(path: Path) -> ImageSet:
             return _image_set(path, list(arrays), arrays.__getitem__)
     except FileNotFoundError as error:
         raise DataError(f"There is no file {path}.") from error
+    except DataError:
+        raise
     except MemoryError as error:
         raise DataError(f"{path} does not fit into memory.\nUnzip it into a folder, which is mapped.") from error
-    except (OSError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # numpy reads headers with Python's own parser, which raises almost anything
         remedy = "Write one with numpy.savez: numbers, and class names as strings."
         raise DataError(f"{path} is not a complete .npz file ({error}).\n{remedy}") from error
 
@@ -234,7 +234,7 @@ def map_npy(path: Path, remedy: str) -> NDArray[Any]:
             raise ValueError("it is an archive")
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing.\n{remedy}") from error
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # as above
         raise DataError(f"{path} is damaged or truncated ({error}).\n{remedy}") from error
     return array
 

@@ -135,12 +135,13 @@ class Store(AbstractContextManager["Store"]):
 
     def models(self) -> dict[str, dict[str, Any]]:
         """Return what is known about models, by fingerprint."""
-        return {name: json.loads(facts) for name, facts in self.select("SELECT fingerprint, facts FROM models")}
+        found = list(self.select("SELECT fingerprint, facts FROM models"))
+        return {name: self._decode(facts) for name, facts in found}
 
     def classes(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the classes that labels and predictions are numbers of, by the model's fingerprint."""
-        found = self.select("SELECT fingerprint, classes FROM models")
-        return {name: tuple(json.loads(names)) for name, names in found}
+        found = list(self.select("SELECT fingerprint, classes FROM models"))
+        return {name: tuple(self._decode(names)) for name, names in found}
 
     def describe_data(self, sources: Sources) -> None:
         """Keep where images lie: no result depends on it, but reports show some of them."""
@@ -206,6 +207,16 @@ class Store(AbstractContextManager["Store"]):
                     raise
             time.sleep(0.01)
 
+    def _decode(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> TtapsError:
+        remedy = "Move it away, or bring it back from a copy"
+        return TtapsError(f"{self.path} is damaged or no results file ({error}).\n{remedy}.")
+
     def _number(self, pragma: str) -> int:
         return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
@@ -219,8 +230,7 @@ class Store(AbstractContextManager["Store"]):
             remedy = "get the right to write there, or choose another folder" if closed else "run the command again"
             raise TtapsError(f"{self.path}: {error}.\nWhat was stored before is safe; {remedy}.") from error
         except sqlite3.DatabaseError as error:
-            text = f"{self.path} is damaged or no results file ({error}).\nMove it away, or bring it back from a copy."
-            raise TtapsError(text) from error
+            raise self._damaged(error) from error
         except OSError as error:
             raise TtapsError(f"Cannot write {self.path}: {error.strerror or error}.\nChoose another folder.") from error
 

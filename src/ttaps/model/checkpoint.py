@@ -202,7 +202,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} is not a model folder: it has no {CONFIG}.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"Cannot read {path}: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         found = config.get("format") if isinstance(config, dict) else None

@@ -1,8 +1,9 @@
 """The folder of a run: its settings, one process at a time, the state to resume from, the metrics, and the model card."""
 
 import json
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,11 +96,13 @@ def load_state(folder: Path, name: str = STATE) -> State | None:
 
 
 def rewind_metrics(folder: Path, step: int) -> None:
-    """Drop what was logged after ``step``: those steps will be repeated. A line cut short by a kill is dropped too."""
-    path = folder / METRICS
+    """Drop what was logged after ``step``: those steps will be repeated. A line that is cut short or damaged is dropped too."""
+    path, kept = folder / METRICS, ""
     if path.exists():
-        whole = [line for line in path.read_text("utf-8").splitlines() if line.startswith("{") and line.endswith("}")]
-        write_text(path, "".join(f"{line}\n" for line in whole if json.loads(line)["step"] <= step))
+        for line in path.read_text("utf-8", "replace").splitlines():
+            with suppress(ValueError, KeyError, TypeError, RecursionError):
+                kept += f"{line}\n" if json.loads(line)["step"] <= step else ""
+        write_text(path, kept)
 
 
 def log_metrics(folder: Path, row: dict[str, float | int]) -> None:
@@ -107,6 +110,8 @@ def log_metrics(folder: Path, row: dict[str, float | int]) -> None:
     try:
         with (folder / METRICS).open("a") as file:
             file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # a power cut must not take rows from before the saved state
     except OSError as error:
         raise cannot_write(folder / METRICS, error) from error
 
