@@ -1,6 +1,6 @@
 """Average the weights of two models that were trained from the same start (a model soup, Wortsman et al., 2022).
 
-python tools/soup.py models/prime-jt+ent-cifar10 models/prime-baseline-cifar10 0.3 runs/soup
+python tools/soup.py models/jt+ent-cifar10 models/baseline-cifar10 0.5 runs/cifar10
 Prototypes and heads are the first model's; all other weights are its own and, by the given share, the other's.
 """
 
