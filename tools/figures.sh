@@ -11,16 +11,7 @@ draw() { # NAME FIGURE FOLDER...: one of the figures that ttaps report draws, un
   cp "$drawn/$2.png" "docs/figures/$1.png"
 }
 
-sweep() { # NAME FIGURE FOLDER...: the same for the figures that tools/sweep_figures.py draws
-  python tools/sweep_figures.py "$drawn" "${@:3}" > /dev/null
-  cp "$drawn/$2.png" "docs/figures/$1.png"
-}
-
-draw bars cifar10-c-5-bars-ttaps-tuned-cifar10 "$page/main"
-draw steps cifar10-c-5-steps "$page/steps" "$page/exact"
-sweep settings cifar10-val-c-5-settings-ttaps-cifar10 "$page/settings"
-sweep cost cifar10-val-c-5-cost-cifar10 "$page/options"
+draw bars cifar10-c-5-bars-ttaps-tuned-cifar10 "$page/adapted"
 draw severities cifar10-c-severities "$page/severities"
-ttaps info cifar10 jt-cifar10 baseline-cifar10 first-jt+ent-cifar10 --figure docs/figures/learning.png > /dev/null
-ttaps info short-{jt+ent,jt,ttt,baseline}-cifar10 --figure docs/figures/learning-short.png > /dev/null
+ttaps info jt+ent-cifar10 baseline-cifar10 --figure docs/figures/learning.png > /dev/null
 ttaps demo --out docs/demo.png > /dev/null

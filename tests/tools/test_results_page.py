@@ -25,7 +25,7 @@ def test_every_evaluation_of_the_page_is_one_that_ttaps_understands(tmp_path: Pa
     where = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SEEN": str(tmp_path / "seen")}
     subprocess.run(["bash", str(TOOLS / "results.sh"), str(tmp_path / "out")], env=where, check=True)
     commands = [line.split("\t") for line in (tmp_path / "seen").read_text().splitlines()]
-    assert len(commands) > 30
+    assert len(commands) > 10
     for command in commands:
         assert command[0] == "evaluate"
         assert command[1] in known_models()
