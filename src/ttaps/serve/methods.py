@@ -18,6 +18,7 @@ DEFAULTS = ("ttaps:tuned", "augment:tuned", "source")
 # Bounds of one request's time and memory; ttaps adapt has none.
 MOST = {"steps": 100, "num_pairs": 64, "num_views": 128, "view_pool": 2560, "width": 16, "depth": 16, "pad": 64}
 MOST |= {"padding": 64, "batch_size": 1024, "patience": 100, "max_iterations": 1000, "fisher_images": 2000}
+MOST |= {"num_supports": 10_000, "num_neighbors": 1000}
 MOST_VIEWS = 2560  # of one image, over all steps: some 200 MB of features
 LARGEST = 1e30  # torch refuses step sizes that float32 does not have
 TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
