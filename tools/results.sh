@@ -20,8 +20,9 @@ main() {
 
 # What adaptation changes, on the first images of those.
 adapted() {
-  evaluate cifar10 --data cifar10-c --methods source,ttaps:tuned,augment:tuned,tent --limit 100 --projections 1000 --out "$out/adapted"
-  evaluate cifar10 --data cifar10-c --methods memo --limit 10 --out "$out/adapted"
+  evaluate cifar10 --data cifar10-c --methods source,ttaps:tuned,augment:tuned --limit 300 --out "$out/adapted"
+  evaluate cifar10 --data cifar10-c --methods ttaps:fast --limit 100 --out "$out/adapted"
+  evaluate cifar10 --data cifar10-c --methods tent --limit 50 --out "$out/adapted"
 }
 
 # Severities 1 to 5.
@@ -37,7 +38,8 @@ exact() {
 hundred() {
   evaluate cifar100 --data cifar100 --methods source --out "$out/hundredclean"
   evaluate cifar100 --data cifar100-c --methods source --limit 1000 --out "$out/hundred"
-  evaluate cifar100 --data cifar100-c --methods augment:tuned,ttaps:tuned --limit 60 --out "$out/hundred"
+  local mild='views.scale=[0.5,1.0],views.jitter_strength=0.0,views.gray_p=0.0,views.blur_p=0.0'
+  evaluate cifar100 --data cifar100-c --methods "augment[$mild],ttaps:tuned" --limit 60 --out "$out/hundred"
 }
 
 for part in "${@:-clean main adapted severities exact hundred}"; do
