@@ -1,8 +1,9 @@
-"""The own networks of docs/quickstart.md, run as they stand there, on few images and for one epoch."""
+"""Own images and own networks of docs/quickstart.md, run as they stand there, on few images and for one epoch."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import ttaps
+from helpers.small_model import SIZES, write_model
 from ttaps.cli import main
 
-SECTION = (Path(__file__).parents[1] / "docs" / "quickstart.md").read_text("utf-8").split("## Your own network")[1]
+TEXT = (Path(__file__).parents[1] / "docs" / "quickstart.md").read_text("utf-8")
+IMAGES, SECTION = TEXT.split("## Your own images")[1].split("## Your own network")
 PYTHON = re.findall(r"^```python\n(.*?)^```$", SECTION.split("With timm or torchvision")[0], re.DOTALL | re.MULTILINE)
 COMMANDS = re.findall(r"^ttaps (.*)$", SECTION, re.MULTILINE)
 SMALL = {"epochs": 1, "batch_size": 8, "schedule": {"warmup_epochs": 0}}
@@ -38,6 +41,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "photos" / "cat" / "0.png").rename(tmp_path / "photos" / "cat" / "cat.png")
     Image.open(tmp_path / "photos" / "cat" / "cat.png").save(tmp_path / "cat.png")
     return tmp_path
+
+
+def test_own_images_from_a_folder_to_a_report(place: Path) -> None:
+    for folder in ("photos", "more-photos"):
+        (place / folder / "owl").rename(place / folder / "frog")  # classes that cifar10 knows
+    commands = re.findall(r"^ttaps (.*)$", IMAGES.split("```")[1], re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["evaluate", "train", "info", "evaluate", "report"]
+    sizes = "".join(f" --model.{name.replace('_', '-')} {size}" for name, size in SIZES.items())
+    small = f" --epochs 2 --batch-size 8 --init-from {write_model(place / 'small')} {sizes}"
+    for command in commands:
+        assert main(shlex.split(command + small * command.startswith("train"))) == 0, command
+    assert ttaps.load("runs/photos").classes == ("cat", "dog", "frog")
+    assert (place / "learning.png").exists()
+    assert "photos" in (place / "report.html").read_text("utf-8")
 
 
 def test_the_classifier_and_the_backbone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

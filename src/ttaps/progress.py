@@ -57,7 +57,8 @@ def text_table(
         grid.add_column(name, justify="left" if place < left else "right", no_wrap=True)
     for place, row in enumerate(rows):
         grid.add_row(*row, end_section=rule_before_last and place == len(rows) - 2)
-    console = Console(width=10_000, color_system=None, markup=False, highlight=False)  # never narrower than its content
+    # Never narrower than its content; rich would also show an empty output in a notebook.
+    console = Console(width=10_000, color_system=None, markup=False, highlight=False, force_jupyter=False)
     with console.capture() as captured:
         console.print(grid)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from ttaps.data.cifar import CIFAR10_CLASSES
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import save_model
 
-SMALL = ModelConfig(depth=8, width=4, num_groups=4, num_prototypes=12, projection_dim=8, hidden_dim=16)
+SIZES: dict[str, Any] = {"depth": 8, "width": 4, "num_groups": 4, "projection_dim": 8, "hidden_dim": 16}
+SMALL = ModelConfig(**SIZES, num_prototypes=12)
 QUICK = ("--steps", "1", "--num-pairs", "2")
 """Options of ``ttaps adapt`` that keep it short."""
 
