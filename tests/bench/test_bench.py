@@ -14,7 +14,6 @@ from torch import nn
 
 from helpers.small_model import SMALL, write_model
 from ttaps.adaptation import PRESETS, Ttaps
-from ttaps.api import load
 from ttaps.bench import (
     TRAIN_BATCH,
     Suite,
@@ -29,7 +28,6 @@ from ttaps.cli import main
 from ttaps.cli.bench import ACCURACY, MEANING, stored_accuracy
 from ttaps.errors import TtapsError
 from ttaps.model import Network
-from ttaps.model.registry import folder_of
 from ttaps.views import CropViews, SwavViews
 
 
@@ -156,12 +154,6 @@ def test_everything_is_measured_and_printed(
     assert all(name in printed for name in MEANING)
     assert "-0.50 points (-1.00 to +0.25, 95 %), on 20 images of cifar10-c" in printed
     assert "threads: 1, rounds: 1" in printed
-
-
-def test_the_embedded_model_comes_with_its_accuracy() -> None:
-    found = stored_accuracy(folder_of("cifar10"), load("cifar10").fingerprint)
-    assert found is not None
-    assert {"points", "low", "high", "n", "data"} <= set(found)
 
 
 def test_wrong_rounds_are_refused_before_anything_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
