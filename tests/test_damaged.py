@@ -1,9 +1,11 @@
-"""Damaged files that tools/torture.py found to end in a traceback: each is told in a line now."""
+"""What tools/torture.py found to end in a traceback, most of it damaged files: each is told in a line now."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +13,14 @@ import pytest
 
 from helpers.small_evaluation import METHODS, small_benchmark, small_model
 from helpers.small_model import write_model
+from ttaps import cli
 from ttaps.adaptation.spec import parse_methods
 from ttaps.config import read_toml
 from ttaps.data.images import map_npy, read_arrays
 from ttaps.errors import LONGEST, TtapsError, UsageError
 from ttaps.evaluation.run import evaluate
 from ttaps.evaluation.store import FILE
+from ttaps.files import remove_partials
 from ttaps.model.checkpoint import load_model
 from ttaps.report.columns import load_results
 from ttaps.report.figures.learning import read_curve
@@ -31,6 +35,11 @@ def test_an_array_whose_header_python_cannot_parse(tmp_path: Path) -> None:
     (tmp_path / "images.npy").write_bytes(content.replace(b"False,", b"Fal(,\0"))
     with pytest.raises(TtapsError, match="is damaged or truncated"):
         map_npy(tmp_path / "images.npy", "Write it again.")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.write(tmp_path / "images.npy", "images.npy")
+        archive.write(tmp_path / "images.npy", "labels.npy")
+    with pytest.raises(TtapsError, match=r"is not a complete \.npz file"):
+        read_arrays(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", images=np.zeros(1))
     with pytest.raises(TtapsError, match="has no array 'labels'"):  # what is wrong with whole files is still told
         read_arrays(tmp_path / "a.npz")
@@ -76,8 +85,35 @@ def test_results_with_damaged_text(tmp_path: Path, facts: object) -> None:
         load_results([tmp_path])
 
 
+def test_results_with_a_damaged_schema(tmp_path: Path) -> None:
+    evaluate(small_model(), small_benchmark(1), METHODS[:1], folder=tmp_path)
+    content = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(content.replace(b"CREATE TABLE", b"CREATE \xcbABLE"))
+    with pytest.raises(TtapsError, match="is damaged or no results file"):
+        load_results([tmp_path])
+
+
 def test_a_message_is_never_longer_than_a_screen() -> None:
     text = str(UsageError(f"Setting {'a' * 10**6} is wrong.\nRemedy."))
     assert len(text) < LONGEST + 10
     assert text.startswith("Setting a")
     assert text.endswith("is wrong.\nRemedy.")
+
+
+def test_an_input_output_error_while_leftovers_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    (tmp_path / ".config.json.1.part").touch()
+    monkeypatch.setattr(Path, "unlink", failing)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        remove_partials(tmp_path)
+    assert "Check the disk, then run the command again" in str(cli.explain(caught.value))
+
+
+def test_a_second_interrupt_while_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run_command", interrupted)
+    assert cli.main(["methods"]) == 130

@@ -27,6 +27,7 @@ RESUMABLE = ("evaluate", "tune", "results", "train", "reproduce", "data")  # wha
 REMEDIES = {
     "Make room, or choose another place": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     "Get permission for it, or choose another place": (errno.EACCES, errno.EPERM, errno.EROFS),
+    "Check the disk, then run the command again": (errno.EIO,),
     "Choose another place": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
 }
 
@@ -39,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe, as head does
         return 0
+    except KeyboardInterrupt:  # the second, while the first was being told
+        return 130
     return code
 
 

@@ -229,7 +229,7 @@ class Store(AbstractContextManager["Store"]):
             closed = _is(error, "SQLITE_READONLY", "SQLITE_CANTOPEN")
             remedy = "get the right to write there, or choose another folder" if closed else "run the command again"
             raise TtapsError(f"{self.path}: {error}.\nWhat was stored before is safe; {remedy}.") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second: its own message quotes the file
             raise self._damaged(error) from error
         except OSError as error:
             raise TtapsError(f"Cannot write {self.path}: {error.strerror or error}.\nChoose another folder.") from error
