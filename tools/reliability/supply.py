@@ -1,0 +1,182 @@
+"""What the package does not do unasked: open network sockets, unpickle, run code from files; and what it is installed from."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+
+import ttaps
+from reliability import forks
+from reliability.case import Case, Failed, Place, Skipped
+from reliability.faults import Faults
+from reliability.subjects import clean_set, ready, stored
+
+PACKAGE = Path(ttaps.__file__).parent
+PINS = Path(__file__).parents[2] / "requirements-ci.txt"
+COMMANDS = (
+    "--help",
+    "--version",
+    "info {inputs}/model",
+    "methods",
+    "adapt {inputs}/model {inputs}/a.png --method ttaps --steps 1 --num-pairs 2 --figure a.png",
+    "demo --model {inputs}/model --images 1 --threads 1",
+    "train --config {inputs}/short.toml --out run --threads 1",
+    "evaluate {inputs}/model --data {inputs}/images.npz --methods source --threads 1 --out results",
+    "report results --html a.html",
+    "results merge all results 1 2",
+    "results export results a.csv",
+    "data verify cifar10 --data-root data",
+    "data build cifar10-c --corruptions contrast --workers 1 --data-root data",
+    "data download cifar10 --data-root new",
+)
+"""Every command that ends by itself soon; ``serve`` opens a socket because that is what it is for."""
+ALONE: dict[str, tuple[str, ...]] = {
+    "urllib.request": ("data/download.py",),
+    "pickle": ("data/cifar.py", "data/download.py", "model/own.py"),  # a restricted reader, a writer, the error's name
+    "socket": ("cli/serve.py", "serve/"),
+} | dict.fromkeys(("http.client", "requests", "httpx", "dill", "joblib"), ())
+"""Modules that fetch or unpickle, and the beginnings of the only files that may import them."""
+
+
+def sockets(place: Place, faults: Faults, folder: Path, line: str) -> int:
+    """Run a command and count the sockets it opens."""
+    faults.sockets = 0
+    words = line.format(inputs=place.inputs).split()
+    child = forks.command(words, folder, place.log())
+    code = child.wait()
+    asked = words[:2] == ["data", "download"]
+    if code or bool(faults.sockets) != asked:
+        raise Failed(f"ttaps {line}: exit code {code}, {faults.sockets} network sockets\n{child.said[-1000:]}")
+    return 1
+
+
+def importing() -> int:
+    """Import every module in a new Python that counts network sockets."""
+    code = (
+        "import socket, sys; seen = []\n"
+        "sys.addaudithook(lambda event, given: seen.append(given) if event == 'socket.__new__' and given[1] != socket.AF_UNIX else None)\n"
+        "import importlib, pkgutil, ttaps\n"
+        "[importlib.import_module(one.name) for one in pkgutil.walk_packages(ttaps.__path__, 'ttaps.') if 'main' not in one.name]\n"
+        "sys.exit(len(seen))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"importing the package: {done.returncode} sockets, or {done.stderr[-1000:]}")
+    return 1
+
+
+def scan() -> int:
+    """Read every file of the package for imports and calls that could fetch, unpickle or run something."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    for file in files:
+        name = file.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if wrong := dangerous(node, name):
+                raise Failed(f"{name}, line {getattr(node, 'lineno', 0)}: {wrong}")
+    return len(files)
+
+
+def dangerous(node: ast.AST, file: str) -> str:
+    """Return what a piece of code must not do in a file."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        alone = {name: ALONE[name] for name in names if name in ALONE}
+        return next((f"imports {name}" for name, place in alone.items() if not file.startswith(place)), "")
+    if not isinstance(node, ast.Call):
+        return ""
+    called, given = ast.unparse(node.func), {one.arg: ast.unparse(one.value) for one in node.keywords}
+    if called in ("eval", "exec", "os.system", "pickle.load", "pickle.loads"):
+        return f"calls {called}"
+    if called == "torch.load" and "weights_only" not in given:
+        return "torch.load without weights_only"
+    return next((f"{name}=True" for name in ("shell", "allow_pickle") if given.get(name) == "True"), "")
+
+
+def pins() -> dict[str, str]:
+    """Return the pinned versions by name."""
+    return dict(re.findall(r"^([\w.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}$", PINS.read_text("utf-8"), re.MULTILINE))
+
+
+def installed_files() -> int:
+    """Compare every installed file of the pinned packages with the hash that it was installed with."""
+    count = 0
+    for name in pins():
+        try:
+            files = distribution(name).files or []
+        except PackageNotFoundError:
+            continue
+        for file in files:
+            path = Path(str(file.locate()))
+            if file.hash is None or not path.is_file():
+                continue
+            digest = hashlib.new(file.hash.mode, path.read_bytes()).digest()
+            if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
+                raise Failed(f"{name}: {file} is not what was installed")
+            count += 1
+    return count
+
+
+def pinned_versions() -> int:
+    """Compare what is installed with what CI installs."""
+    different = []
+    for name, wanted in pins().items():
+        try:
+            different += [name] if version(name) != wanted else []
+        except PackageNotFoundError:
+            different.append(name)
+    if different:
+        raise Skipped(f"other versions than in {PINS.name}: {', '.join(different)}")
+    return len(pins())
+
+
+def audit() -> int:
+    """Look the pinned versions up in the database of known vulnerabilities, where that can be reached."""
+    command = [
+        sys.executable,
+        "-m",
+        "pip_audit",
+        "--disable-pip",
+        "--no-deps",
+        "--progress-spinner",
+        "off",
+        "-r",
+        str(PINS),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "No module named" in done.stderr:
+        raise Skipped("pip-audit is not installed: pip install pip-audit")
+    if "vulnerabilit" in done.stderr and done.stdout.startswith("Name"):
+        raise Failed(f"{done.stderr.strip()}\n{done.stdout}")
+    if done.returncode:
+        raise Skipped("pip-audit cannot reach its database")
+    return len(pins())
+
+
+def cases(place: Place, faults: Faults) -> Iterator[Case]:
+    """Yield everything once."""
+    from helpers.small_model import write_picture
+
+    with ready(place), place.folder() as folder:
+        write_picture(place.inputs / "a.png")
+        clean_set(place, folder)
+        stored(place, folder)
+        chosen = [line for line in COMMANDS if not place.short or not line.startswith(("demo", "train", "report"))]
+        for line in chosen:
+            yield Case(
+                f"network sockets: ttaps {line.split(' -')[0].split(' {')[0]}",
+                partial(sockets, place, faults, folder, line),
+            )
+        yield Case("network sockets: importing every module", importing)
+        yield Case("files without unpickling, fetching or running", scan)
+        yield Case("installed versions are the pinned ones", pinned_versions)
+        if not place.short:
+            yield Case("installed files are what was installed", installed_files)
+            yield Case("known vulnerabilities (pip-audit)", audit)
