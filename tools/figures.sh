@@ -11,7 +11,6 @@ draw() { # NAME FIGURE FOLDER...: one of the figures that ttaps report draws, un
   cp "$drawn/$2.png" "docs/figures/$1.png"
 }
 
-draw bars cifar10-c-5-bars-ttaps-tuned-cifar10 "$page/adapted"
-draw severities cifar10-c-severities "$page/severities"
+draw bars cifar10-c-5-bars-ttaps-tuned "$page/adapted"
 ttaps info jt+ent-cifar10 baseline-cifar10 --figure docs/figures/learning.png > /dev/null
 ttaps demo --out docs/demo.png > /dev/null
