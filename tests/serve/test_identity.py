@@ -20,6 +20,7 @@ from ttaps.adaptation import METHODS, supported_methods
 from ttaps.adaptation.spec import parse_method
 from ttaps.data.sample import SAMPLE_CORRUPTIONS, read_sample
 from ttaps.model import as_network
+from ttaps.serve.session import Session
 
 QUICK = "ttaps[steps=2,num_pairs=2]"
 TENTS = ("tent[steps=2]", "eata", "sar[steps=2]")
@@ -152,3 +153,11 @@ def test_the_python_shown_gives_the_same(served: Served, tmp_path: Path, monkeyp
         assert printed.getvalue().strip() == repr(result)
         assert torch.equal(trace_of(answer), result.trace)
         assert answer["command"].split()[:4] == ["ttaps", "adapt", str(served.model), "image.png"]
+
+
+def test_the_page_starts_with_an_image_that_adaptation_fixes() -> None:
+    start = Session("cifar10").start
+    model, damaged = ttaps.load("cifar10"), read_sample(start["corruption"])
+    found = ttaps.adapt(model, damaged.images[start["sample"]])
+    truth = damaged.classes[damaged.labels[start["sample"]]]
+    assert found.label == truth != model.classes[int(found.before.argmax())]
