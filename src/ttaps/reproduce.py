@@ -5,7 +5,7 @@ A grid is a table's models (objective, number of prototypes, seed) with their me
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import islice
+from itertools import combinations, islice
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ from ttaps.training.data import Split, training_images
 from ttaps.training.run import Run
 from ttaps.training.run_dir import check_settings, load_state
 from ttaps.training.schedule import Schedule
-from ttaps.training.trainer import ALONE, Trainer, initial_network
+from ttaps.training.trainer import ALONE, Trainer, fastest, initial_network
 
 MODELS, RESULTS = "models", "results"
 PROJECTED = 2000  # images on a map of projections
@@ -50,6 +50,9 @@ class GridColumn:
     methods: tuple[str, ...] = ("source",)  # methods, as ``ttaps evaluate`` takes them
     prototypes: tuple[int, ...] = ()  # values of K; the preset's unless given
     seeds: tuple[int, ...] = ()  # seeds of training; the grid's unless given
+    images_per_corruption: int | None = (
+        None  # for methods too slow for as many as the grid has; another column has the others
+    )
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,6 @@ class Grid:
     images_per_corruption: int | None = None  # images under each corruption; all unless given
     gpu: bool = False  # whether it is too much for a CPU
 
-    def plan(self, data: Benchmark, shard: Shard = EVERYTHING) -> Plan:
-        """Return the images each method is to see."""
-        return Plan(data.labels, data.corruptions, data.severities, self.images_per_corruption, shard)
-
 
 @dataclass(frozen=True)
 class Job:
@@ -76,11 +75,16 @@ class Job:
 
     train: TrainConfig
     methods: tuple[Method, ...]
+    images_per_corruption: int | None = None
 
     @property
     def name(self) -> str:
         """Name of the model's folder."""
         return f"{self.train.objective}-K{self.train.model.num_prototypes}-seed{self.train.seed}"
+
+    def plan(self, data: Benchmark, shard: Shard = EVERYTHING) -> Plan:
+        """Return the images each method is to see."""
+        return Plan(data.labels, data.corruptions, data.severities, self.images_per_corruption, shard)
 
 
 JobData = tuple[Split, Benchmark]
@@ -120,12 +124,14 @@ def read_grid(path: Path) -> tuple[Grid, list[Job]]:
             ensure_supported(method, network, config.objective)
         seeds, sizes = column.seeds or grid.seeds, column.prototypes or (config.model.num_prototypes,)
         models = [replace(config.model, num_prototypes=size) for size in sizes]
-        kinds += [(Job(replace(config, model=model), methods), seeds) for model in models]
+        images = column.images_per_corruption or grid.images_per_corruption
+        kinds += [(Job(replace(config, model=model), methods, images), seeds) for model in models]
     every = dict.fromkeys(seed for _, seeds in [((), grid.seeds), *kinds] for seed in seeds)
     jobs = [replace(job, train=replace(job.train, seed=seed)) for seed in every for job, own in kinds if seed in own]
-    names = [job.name for job in jobs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UsageError(f"{path}: two columns train a model called {twice}.")
+    for one, other in combinations(jobs, 2):  # a second column may only evaluate the same model on fewer images
+        same = one.train == other.train and one.images_per_corruption != other.images_per_corruption
+        if one.name == other.name and not same:
+            raise UsageError(f"{path}: two columns train a model called {one.name}.")
     return grid, jobs
 
 
@@ -151,16 +157,15 @@ def reproduce(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, ran
     opened, shard = open_data(grid, jobs, root), Shard(ranks.rank, ranks.size)
     for job, (_, data) in zip(jobs, opened, strict=True):  # before any training
         check_settings(out / MODELS / job.name, job.train)
-        grid.plan(data, shard).check(job.methods)
-    limit, shared = grid.images_per_corruption, ranks.size > 1
-    evaluate = partial(run.evaluate, folder=out / RESULTS, images_per_corruption=limit, shard=shard, distributed=shared)
+        job.plan(data, shard).check(job.methods)
+    evaluate = partial(run.evaluate, folder=out / RESULTS, shard=shard, distributed=ranks.size > 1)
     for number, (job, (split, data)) in enumerate(zip(jobs, opened, strict=True), 1):
         log_info(f"{number} of {len(jobs)}: {job.name}")
         Run(job.train, out / MODELS / job.name, split, ranks).train()
         ranks.wait()  # until the first has written the model
         model = load_model(out / MODELS / job.name)
         model.to(ranks.device)
-        evaluate(model, data, job.methods, (job.train.seed,))
+        evaluate(model, data, job.methods, (job.train.seed,), images_per_corruption=job.images_per_corruption)
         if ranks.first and job.train.seed == grid.seeds[0]:  # a map of each kind of model, not of each seed
             # Of the clean images, as in the paper's figure.
             clean = open_benchmark(CLEAN.get(grid.data, grid.data), root, size=job.train.model.image_size)
@@ -178,7 +183,7 @@ def estimate(grid: Grid, jobs: Sequence[Job], opened: Sequence[JobData], out: Pa
     with bar() as progress:
         task = progress.add_task("Measuring", total=len(jobs), note="")
         for job, (split, data) in zip(jobs, opened, strict=True):
-            plan = grid.plan(data)
+            plan = job.plan(data)
             images = data.read(list(islice(plan, TIMED_IMAGES))).to(device)
             kind = replace(job.train, seed=0, model=replace(job.train.model, num_prototypes=300))
             if kind not in training:
@@ -187,8 +192,10 @@ def estimate(grid: Grid, jobs: Sequence[Job], opened: Sequence[JobData], out: Pa
                 if (kind.model, method) not in adapting:
                     adapting[kind.model, method] = seconds_per_image(kind, method, images)
             steps, state = Schedule.of(kind, len(split.train)).steps, load_state(out / MODELS / job.name)
-            left = steps - (state.step if state else 0)
-            rows = len(plan) * len(job.methods) - (0 if left else count_rows(out, job, data, plan))
+            counted = any(job.name == one.job.name for one in found)  # a second column of the same model
+            left = 0 if counted else steps - (state.step if state else 0)
+            done = state is not None and state.step == steps
+            rows = len(plan) * len(job.methods) - (count_rows(out, job, data, plan) if done else 0)
             per_row = sum(adapting[kind.model, method] for method in job.methods) / len(job.methods)
             found.append(Estimate(job, left, training[kind] * left / steps, rows, per_row * rows))
             progress.update(task, advance=1, note=job.name)
@@ -201,6 +208,8 @@ def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
     if device == "cpu" and tasks and config.batch_size % CPU_BATCH == 0 and len(split.train) >= CPU_BATCH:
         config = replace(config, batch_size=CPU_BATCH)
     trainer = Trainer(config, split, Ranks(device=device))
+    trainer.numerics = fastest(config, trainer.network, trainer.device)
+    trainer.numerics.place(trainer.network)
     kinds: dict[tuple[int, bool], list[int]] = {}
     for step in range(trainer.schedule.steps):
         kinds.setdefault((trainer.schedule.size(step), trainer.schedule.joint_weight(step) > 0), []).append(step)

@@ -39,7 +39,7 @@ def test_presets_do_all_of_one_seed_before_the_next(name: str) -> None:
     assert f"#   ttaps reproduce {name}" in path.read_text()
     seeds = [seed for column in grid.columns for _ in column.prototypes or (1,) for seed in column.seeds or grid.seeds]
     assert [job.train.seed for job in jobs] == sorted(seeds)
-    assert len({job.name for job in jobs}) == len(jobs)
+    assert len({(job.name, job.images_per_corruption) for job in jobs}) == len(jobs)
     assert grid.gpu == name.startswith("paper")
 
 
@@ -61,8 +61,15 @@ def test_the_papers_grid_trains_the_papers_presets(data: str) -> None:
 def test_the_small_grid_has_sixteen_filters() -> None:
     _, jobs = read_grid(find_preset("small", grids=True))
     assert {job.train.model.width for job in jobs} == {16}
-    assert Counter(job.train.objective for job in jobs) == {"baseline": 3, "jt": 3, "jt+ent": 5, "ttt": 1, "mt3": 1}
-    assert Counter(job.train.model.num_prototypes for job in jobs) == {300: 11, 30: 1, 3000: 1}
+    names = {job.name: job.train for job in jobs}
+    assert Counter(train.objective for train in names.values()) == {
+        "baseline": 3,
+        "jt": 3,
+        "jt+ent": 5,
+        "ttt": 1,
+        "mt3": 1,
+    }
+    assert Counter(train.model.num_prototypes for train in names.values()) == {300: 11, 30: 1, 3000: 1}
 
 
 @pytest.mark.parametrize(
@@ -149,8 +156,8 @@ def test_smoke_stopped_and_started_again(
     grid, jobs = read_grid(find_preset("smoke", grids=True))
     other = [replace(job, methods=tuple(parse_methods("augment"))) for job in jobs]
     ((_, data), *_) = open_data(grid, jobs, None)
-    assert work.count_rows(tmp_path, jobs[0], data, grid.plan(data)) == 6 * len(jobs[0].methods)
-    assert work.count_rows(tmp_path, other[0], data, grid.plan(data)) == 0
+    assert work.count_rows(tmp_path, jobs[0], data, jobs[0].plan(data)) == 6 * len(jobs[0].methods)
+    assert work.count_rows(tmp_path, other[0], data, other[0].plan(data)) == 0
     assert main([*command[:3], str(tmp_path / "new"), "--dry-run"]) == 0
     plan = capsys.readouterr().out
     assert plan.splitlines()[-3].split() == ["sum", "48", "2.0", "days", "60", "60", "minutes"]
@@ -168,6 +175,26 @@ def small_grid(folder: Path, data: str, classes: tuple[str, str] = ("cat", "dog"
         'model = {image_size = 8, num_classes = 2, width = 4, num_groups = 4}}\n[[columns]]\nconfig = "smoke"\n'
     )
     return read_grid(path)
+
+
+def test_a_second_column_evaluates_the_same_model_on_fewer_images(tmp_path: Path) -> None:
+    """It is trained, and counted, once; with as many images, or other settings of training, it is refused."""
+    small_grid(tmp_path / "pets", str(tmp_path / "pets"))
+    path, column = tmp_path / "pets.toml", '[[columns]]\nconfig = "smoke"\n'
+    head = f"images_per_corruption = 4\n{path.read_text()}{column}"
+    path.write_text(f'{head}methods = ["augment[num_views=2]"]\nimages_per_corruption = 2\n')
+    grid, jobs = read_grid(path)
+    opened = open_data(grid, jobs, None)
+    left = work.estimate(grid, jobs, opened, tmp_path, "cpu")
+    assert [(each.steps > 0, each.rows) for each in left] == [(True, 4), (False, 2)]
+    work.reproduce(grid, jobs, tmp_path / "out", None)
+    rows = load_rows([tmp_path / "out" / "results"])
+    assert rows.groupby("spec").size().to_dict() == {"source": 4, "augment[num_views=2]": 2}
+    assert [(e.steps, e.rows) for e in work.estimate(grid, jobs, opened, tmp_path / "out", "cpu")] == [(0, 0), (0, 0)]
+    for wrong in ("", "images_per_corruption = 2\ntrain.epochs = 3\n"):
+        path.write_text(head + wrong)
+        with pytest.raises(UsageError, match="two columns train a model called"):
+            read_grid(path)
 
 
 def test_pictures_of_another_size_than_32_are_trained_on_and_evaluated(tmp_path: Path) -> None:
