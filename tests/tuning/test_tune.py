@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 
 import ttaps
@@ -67,27 +68,41 @@ def test_fewer_steps_are_the_beginning_of_more(tmp_path: Path) -> None:
 def test_options_are_what_the_settings_would_do() -> None:
     """Accuracy with a threshold, computed image by image."""
     draw = np.random.default_rng(0)
-    items = [Item("spatter", n % 6, n) for n in range(60)]
+    items = [Item(("spatter", "lines", "ripple")[n % 3 * (n > 9)], n % 6, n) for n in range(60)]
     labels, predictions = draw.integers(0, 3, 60), draw.integers(0, 3, (60, 3))
     seen = Seen(items, labels, draw.random(60), draw.random(60), np.linspace(0, 1, 101))
     for option in options(Ttaps(steps=2), 0, predictions, seen):
         method = option.method
         assert isinstance(method, Ttaps)
-        gains: dict[int, list[int]] = {}
+        gains: dict[str, dict[int, list[int]]] = {}
         for n, item in enumerate(items):
             skipped = seen.confidence[n] >= method.confidence_threshold or seen.distance[n] < method.shift_threshold
             step = 0 if skipped else method.steps
             change = int(predictions[n, step] == labels[n]) - int(predictions[n, 0] == labels[n])
-            gains.setdefault(item.severity, []).append(change)
-        assert option.gain == pytest.approx(100 * np.mean([np.mean(one) for one in gains.values()]))
-        assert option.clean == pytest.approx(100 * np.mean(gains[0]))
+            gains.setdefault(item.corruption, {}).setdefault(item.severity, []).append(change)
+        each = [100 * np.mean([np.mean(one) for one in own.values()]) for own in gains.values()]
+        assert option.gain == pytest.approx(np.mean(each))
+        assert option.low == pytest.approx(np.mean(each) - scipy.stats.sem(each))
+        assert option.clean == pytest.approx(100 * np.mean([one for own in gains.values() for one in own.get(0, [])]))
+
+
+def test_a_gain_under_every_corruption_is_chosen_before_a_larger_one_under_one() -> None:
+    """Two candidates on 90 images under three corruptions: the first is right about all of one, the second about a fifth of each."""
+    items = [Item(("spatter", "lines", "ripple")[n % 3], 1 + n % 2, n) for n in range(90)]
+    wrong = np.zeros((90, 2), dtype=np.int64)
+    one, every = wrong.copy(), wrong.copy()
+    one[0::3, 1], every[:18, 1] = 1, 1
+    seen = Seen(items, np.ones(90, dtype=np.int64), np.zeros(90), np.ones(90), np.linspace(0, 1, 101))
+    first, second = (max(options(Ttaps(steps=1), n, p, seen), key=lambda o: o.low) for n, p in enumerate((one, every)))
+    assert first.gain > second.gain
+    assert best([first, second]) is second
 
 
 def test_the_guard_refuses_what_harms_clean_images() -> None:
     harmful, mild, dear = (
-        Option(Ttaps(), 0, 5.0, -0.2, 0.5, 1.0),
-        Option(Ttaps(), 1, 2.0, -0.1, 0.5, 1.0),
-        Option(Ttaps(), 1, 2.04, 0.0, 0.5, 9.0),
+        Option(Ttaps(), 0, 5.0, 5.0, -0.2, 0.5, 1.0),
+        Option(Ttaps(), 1, 2.0, 2.0, -0.1, 0.5, 1.0),
+        Option(Ttaps(), 1, 2.04, 2.04, 0.0, 0.5, 9.0),
     )
     assert best([harmful, mild, dear]) is mild  # cheaper, and as good within 0.05 points
     assert best([harmful]) is harmful

@@ -18,10 +18,10 @@ from PIL import Image
 from ttaps.data.build import worker_pool
 from ttaps.data.corruptions import (
     CORRUPTIONS,
-    EXTRA_CORRUPTIONS,
     LEAST,
     MOST,
     SEVERITIES,
+    TUNING_CORRUPTIONS,
     check_corruption,
     corrupt_set,
 )
@@ -153,7 +153,7 @@ def read_origin(folder: Path) -> Origin | None:
 
 def stored_conditions(folder: Path) -> dict[str, list[int]]:
     """Return the corruptions that a folder in this layout has, with their severities; none of any other folder."""
-    names = CORRUPTIONS + EXTRA_CORRUPTIONS
+    names = CORRUPTIONS + TUNING_CORRUPTIONS
     found = {name: [level for level in SEVERITIES if (folder / name / str(level)).is_dir()] for name in names}
     return {name: levels for name, levels in found.items() if levels}
 

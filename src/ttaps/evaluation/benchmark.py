@@ -15,7 +15,7 @@ from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, data_root, is_f
 from ttaps.data.build import origin
 from ttaps.data.cifar import FOLDERS, LAYOUTS
 from ttaps.data.corrupted import corrupted_digest, corrupted_name, open_corrupted_folder, stored_conditions
-from ttaps.data.corruptions import SEVERITIES, corrupt_set
+from ttaps.data.corruptions import SEVERITIES, TUNING_CORRUPTIONS, corrupt_set
 from ttaps.data.images import ImageFolder, open_image_folder, resized, set_digest, split_folder
 from ttaps.data.sample import SAMPLE_CORRUPTIONS
 from ttaps.errors import DataError, UsageError
@@ -102,7 +102,7 @@ def open_benchmark(
 
 def _open(name: str, root: Path | None, corruptions: Sequence[str], severities: Severities, size: int) -> Benchmark:
     if name in FOLDERS:
-        return _corrupted(name, root, *_choose(name, corruptions, severities))
+        return _corrupted(name, root, *_choose(name, corruptions, severities, CORRUPTIONS + EXTRA_CORRUPTIONS))
     if name == "sample":
         known = SAMPLE_CORRUPTIONS
         return _corrupted(name, root, *_choose(name, corruptions, severities, known, (5,), known))
@@ -222,7 +222,7 @@ def _choose(
     name: str,
     corruptions: Sequence[str],
     severities: Severities,
-    known: Sequence[str] = CORRUPTIONS + EXTRA_CORRUPTIONS,
+    known: Sequence[str] = CORRUPTIONS + TUNING_CORRUPTIONS,
     levels: Sequence[int] = SEVERITIES,
     default: Sequence[str] = CORRUPTIONS,
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:

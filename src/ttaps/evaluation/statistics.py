@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttaps.data.corruptions import CORRUPTIONS, TUNING_CORRUPTIONS
 
 Interval = tuple[float, float]
 Z95 = NormalDist().inv_cdf(0.975)
@@ -25,7 +25,7 @@ STATISTICS += ["change", "change_low", "change_high", "fixed", "broken", "p", "m
 SCORES = [f"{score}_{end}" for score in ("error", "nll", "brier", "ece") for end in ("before", "after")]
 """How good probabilities are, where rows have them: error and expected calibration error in %, mean -ln p(true class), Brier score."""
 BINS = 15  # of the confidence, for the expected calibration error
-ORDER = {name: place for place, name in enumerate(CORRUPTIONS + EXTRA_CORRUPTIONS)}
+ORDER = {name: place for place, name in enumerate(CORRUPTIONS + TUNING_CORRUPTIONS)}
 
 
 def accuracy_table(rows: pd.DataFrame, by: Sequence[str] = CONDITION) -> pd.DataFrame:

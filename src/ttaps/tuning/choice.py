@@ -33,11 +33,12 @@ class Seen:
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
-        """Points that an image is worth: each corruption at each severity, 0 included, has the same weight."""
-        names = [item[:2] for item in self.items]
-        _, condition = np.unique([f"{name} {severity}" for name, severity in names], return_inverse=True)
-        sizes = np.bincount(condition)
-        return 100 / (len(sizes) * sizes[condition])
+        """Points that an image is worth for its corruption, (corruptions, images): each severity, 0 included, has the same weight."""
+        names, place = np.unique([item.corruption for item in self.items], return_inverse=True)
+        own = place == np.arange(len(names))[:, None]
+        severity = np.array([item.severity for item in self.items])
+        sizes = np.stack([(own & (severity == level)).sum(1) for level in range(severity.max() + 1)], axis=1)
+        return np.where(own, 100 / ((sizes > 0).sum(1)[:, None] * sizes[:, severity].clip(1)), 0.0)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Option:
 
     method: Method
     candidate: int  # which it belongs to
-    gain: float  # points of accuracy, the mean over severities 0 to 5
+    gain: float  # points of accuracy, the mean over corruptions and severities 0 to 5
+    low: float  # that less a standard error over corruptions: what may be expected under others
     clean: float  # of clean images
     share: float  # of images that are adapted
     work: float  # grows with the cost
@@ -65,7 +67,9 @@ def options(method: Method, candidate: int, predictions: NDArray[np.int64], seen
     for threshold, share in product(THRESHOLDS, shifts):
         distance = round(float(np.quantile(seen.quantiles, share)), 4) if share else 0.0
         taken = (seen.confidence < threshold) & (seen.distance >= distance)
-        gains = (seen.weights * taken) @ change
+        gains = (seen.weights * taken) @ change  # (corruptions, steps + 1)
+        error = gains.std(0, ddof=1) / len(gains) ** 0.5 if len(gains) > 1 else np.zeros(change.shape[1])
+        gain = gains.mean(0)
         clean = 100 * change[seen.clean & taken].sum(0) / max(1, seen.clean.sum())
         for step in range(1, change.shape[1]):
             own = {"confidence_threshold": threshold}
@@ -74,17 +78,18 @@ def options(method: Method, candidate: int, predictions: NDArray[np.int64], seen
             amount = getattr(method, "num_views", 1 + step)
             made = replace(method, **own)
             part = float(taken.mean())
-            yield Option(made, candidate, float(gains[step]), float(clean[step]), part, part * amount)
+            low = float(gain[step] - error[step])
+            yield Option(made, candidate, float(gain[step]), low, float(clean[step]), part, part * amount)
 
 
 def best(found: Sequence[Option]) -> Option:
-    """Return the option with the highest gain that keeps clean images as they are, or a cheaper one that is nearly as good.
+    """Return the option with the highest ``low`` that keeps clean images as they are, or a cheaper one that is nearly as good.
     Where none keeps them, it is the one that harms them least."""
     kept = [option for option in found if option.guarded]
     if not kept:
-        return max(found, key=lambda option: (option.clean, option.gain))
-    top = max(option.gain for option in kept)
-    return min((one for one in kept if one.gain >= top - NEAR - 1e-9), key=lambda one: (one.work, -one.gain))
+        return max(found, key=lambda option: (option.clean, option.low))
+    top = max(option.low for option in kept)
+    return min((one for one in kept if one.low >= top - NEAR - 1e-9), key=lambda one: (one.work, -one.low))
 
 
 def ranked(found: Sequence[Option]) -> list[Option]:
@@ -92,7 +97,7 @@ def ranked(found: Sequence[Option]) -> list[Option]:
     own: dict[int, list[Option]] = {}
     for option in found:
         own.setdefault(option.candidate, []).append(option)
-    return sorted(map(best, own.values()), key=lambda one: (one.guarded, one.gain), reverse=True)
+    return sorted(map(best, own.values()), key=lambda one: (one.guarded, one.low), reverse=True)
 
 
 def fit_temperature(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> float:

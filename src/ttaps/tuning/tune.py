@@ -69,7 +69,8 @@ def search(tuner: Tuner) -> tuple[Option, Option, Option, list[Option]]:
         found = tuner.options(candidates, count)
         top = ranked(found)[0]
         log_info(
-            f"{name}, {count} images: {top.gain:+.2f} points (clean {top.clean:+.2f}) by {method_spec(top.method)}"
+            f"{name}, {count} images: {top.gain:+.2f} points (less an error {top.low:+.2f}, clean {top.clean:+.2f}) "
+            f"by {method_spec(top.method)}"
         )
         return found
 

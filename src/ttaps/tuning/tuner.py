@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ttaps.adaptation import Method
 from ttaps.adaptation.ttaps import nearest_distance
-from ttaps.data import EXTRA_CORRUPTIONS, ImageSet, load_set, split_train
-from ttaps.data.corruptions import corrupt_set
+from ttaps.data import ImageSet, load_set, split_train
+from ttaps.data.corruptions import TUNING_CORRUPTIONS, corrupt_set
 from ttaps.errors import UsageError
 from ttaps.evaluation.benchmark import VALIDATION_SEED, Benchmark, clean_benchmark
 from ttaps.evaluation.frame import read_rows
@@ -72,7 +72,7 @@ def validation_benchmark(model: Model, data: str | Path | ImageSet | None, root:
         ].transpose(2, 0, 1)
 
     name = f"{clean.name}-val-c"
-    return replace(clean, name=name, corruptions=EXTRA_CORRUPTIONS, severities=SEVERITIES, pixels=pixels)
+    return replace(clean, name=name, corruptions=TUNING_CORRUPTIONS, severities=SEVERITIES, pixels=pixels)
 
 
 class Tuner:

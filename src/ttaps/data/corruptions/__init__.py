@@ -1,4 +1,5 @@
-"""The 19 corruptions of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C, written after the official recipes, with their severities and quirks.
+"""The 19 corruptions of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C, written after the official recipes, with their severities and quirks,
+and eight unlike them, for tuning.
 
 ``corrupt`` changes one image, ``corrupt_set`` many, each with its own generator. At 32 pixels the eight deterministic corruptions
 equal the official files bit for bit; the eleven random ones follow the same distribution (docs/corruptions.md)."""
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttaps.config import did_you_mean
-from ttaps.data.corruptions import blur, digital, noise, weather
+from ttaps.data.corruptions import blur, cbar, digital, noise, weather
 from ttaps.data.corruptions.tools import Floats, Pixels
 from ttaps.errors import UsageError
 from ttaps.rng import derive_seed
@@ -18,15 +19,22 @@ DETERMINISTIC: Mapping[str, Callable[[Pixels, int], Floats]] = {
     "defocus_blur": blur.defocus_blur, "zoom_blur": blur.zoom_blur, "gaussian_blur": blur.gaussian_blur,
     "brightness": digital.brightness, "contrast": digital.contrast, "saturate": digital.saturate,
     "pixelate": digital.pixelate, "jpeg_compression": digital.jpeg_compression,
+    "circular_motion_blur": cbar.circular_motion_blur, "chromatic_aberration": cbar.chromatic_aberration,
 }  # fmt: skip
 RANDOM: Mapping[str, Callable[[Pixels, int, np.random.Generator], Floats]] = {
     "gaussian_noise": noise.gaussian_noise, "shot_noise": noise.shot_noise, "impulse_noise": noise.impulse_noise,
     "speckle_noise": noise.speckle_noise, "glass_blur": blur.glass_blur, "motion_blur": blur.motion_blur,
     "snow": weather.snow, "frost": weather.frost, "fog": weather.fog, "spatter": weather.spatter,
-    "elastic_transform": digital.elastic_transform,
+    "elastic_transform": digital.elastic_transform, "checkerboard_cutout": cbar.checkerboard_cutout, "sparkles": cbar.sparkles,
+    "lines": cbar.lines, "brownish_noise": cbar.brownish_noise, "ripple": cbar.ripple, "pinch_and_twirl": cbar.pinch_and_twirl,
 }  # fmt: skip
 EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-CORRUPTIONS = tuple(sorted({*DETERMINISTIC, *RANDOM} - {*EXTRA_CORRUPTIONS}))  # in the order of the paper's tables
+UNLIKE_CORRUPTIONS = (
+    "checkerboard_cutout", "sparkles", "lines", "brownish_noise",
+    "ripple", "pinch_and_twirl", "circular_motion_blur", "chromatic_aberration",
+)  # fmt: skip
+TUNING_CORRUPTIONS = EXTRA_CORRUPTIONS + UNLIKE_CORRUPTIONS  # what settings are chosen on
+CORRUPTIONS = tuple(sorted({*DETERMINISTIC, *RANDOM} - {*TUNING_CORRUPTIONS}))  # in the order of the paper's tables
 SEVERITIES = range(1, 6)
 LEAST, MOST = (
     8,
@@ -67,7 +75,7 @@ def corrupt_set(
 
 def check_corruption(name: str, severity: int = 1) -> None:
     """Refuse a corruption or severity that does not exist, and suggest the nearest."""
-    known = CORRUPTIONS + EXTRA_CORRUPTIONS
+    known = CORRUPTIONS + TUNING_CORRUPTIONS
     if name not in known:
         raise UsageError(f"Unknown corruption '{name}'{did_you_mean(name, known)}.")
     if severity not in SEVERITIES:
