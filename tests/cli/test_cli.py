@@ -105,6 +105,25 @@ def test_help_of_a_command_is_on_stdout(command: str, capsys: pytest.CaptureFixt
     assert not shown.err
 
 
+def test_help_and_lists_need_no_torch() -> None:
+    """It takes seconds to import. All in one process: the last to need it fails for all."""
+    nested = [[command, name] for command, (_, kind) in COMMANDS.items() if isinstance(kind, dict) for name in kind]
+    helps = [[*words, "--help"] for words in ([], *([command] for command in COMMANDS), *nested)]
+    code = "import sys; from ttaps.cli import main\n"
+    code += (
+        f"for line in {[*helps, ['--version'], ['info']]}: assert main(line) == 0 and 'torch' not in sys.modules, line"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_help_of_adapt_has_the_options_of_a_method_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["adapt", "--help"]) == 0
+    assert "--num-views" not in capsys.readouterr().out
+    assert main(["adapt", "--method", "memo", "--help"]) == 0
+    assert "--num-views" in capsys.readouterr().out
+
+
 def test_adapt_prints_a_line_for_each_picture(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pictures = [str(write_picture(tmp_path / name, *size)) for name, size in (("a.png", (32, 32)), ("b.png", (70, 40)))]
     assert main(["adapt", model, *pictures, *QUICK]) == 0
@@ -321,7 +340,7 @@ def test_a_network_of_ones_own_goes_through_adapt_evaluate_and_info(
     own = ("my_nets.py:make_net", "--weights", "net.pt", "--size", "32", "--classes", "names.txt")
     assert main(["info", *own, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    supported = ["source", "augment", "bn", "t3a", "lame", "tent", "eata", "sar", "memo"]
+    supported = ["source", "augment", "bn", "t3a", "lame", "tent", "eata", "sar", "cotta", "memo"]
     assert (facts["classes"], facts["methods"]) == (list(CIFAR10_CLASSES), supported)
     assert main(["adapt", own[0], "a.png", *own[1:], "--method", "bn", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)[0]["probabilities"]

@@ -15,7 +15,7 @@ from ttaps.adaptation.spec import parse_method
 from ttaps.cli import main
 from ttaps.cli.bench import COSTS, SOURCES, cost, fitting
 
-ANYWHERE = ["source", "augment", "t3a", "lame", "tent", "eata", "sar", "memo"]
+ANYWHERE = ["source", "augment", "t3a", "lame", "tent", "eata", "sar", "cotta", "memo"]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -23,7 +23,7 @@ from ttaps.model import as_network
 from ttaps.serve.session import Session
 
 QUICK = "ttaps[steps=2,num_pairs=2]"
-TENTS = ("tent[steps=2]", "eata", "sar[steps=2]")
+TENTS = ("tent[steps=2]", "eata", "sar[steps=2]", "cotta[steps=2,num_views=3]")
 SPECS = ("source", "augment[num_views=3]", "t3a", "lame", *TENTS, "memo[steps=2,num_views=3]", QUICK, "ttaps:tuned")
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from ttaps.adaptation.augment import Augment as Augment
 from ttaps.adaptation.bn import Bn as Bn
+from ttaps.adaptation.cotta import Cotta as Cotta
 from ttaps.adaptation.eata import Eata as Eata
 from ttaps.adaptation.lame import Lame as Lame
 from ttaps.adaptation.memo import Memo as Memo
@@ -24,7 +25,7 @@ from ttaps.adaptation.ttaps import Ttaps as Ttaps
 from ttaps.adaptation.ttt import Ttt as Ttt
 from ttaps.errors import UsageError
 
-_KINDS: tuple[type[Method], ...] = (Source, Augment, Bn, T3a, Lame, Tent, Eata, Sar, Memo, Ttt, Mt3, Ttaps)
+_KINDS: tuple[type[Method], ...] = (Source, Augment, Bn, T3a, Lame, Tent, Eata, Sar, Cotta, Memo, Ttt, Mt3, Ttaps)
 METHODS = {kind.name: kind for kind in _KINDS}
 """Every method by its name, as it is typed. To add one, add its class here."""
 

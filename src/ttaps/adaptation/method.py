@@ -29,6 +29,7 @@ FROM_ZERO = (
     ),
 )
 FROM_ONE = ("batch_size", "num_views", "num_pairs", "num_supports", "max_iterations", "fisher_images")
+PROBABILITIES = {"confidence_threshold", "frozen_share", "ema_decay", "restore_p", "augment_threshold"}
 LEAST_VALUES = dict.fromkeys(FROM_ZERO, 0) | dict.fromkeys(FROM_ONE, 1)
 """Minimum values of settings; a setting means the same in every method that has it."""
 
@@ -49,7 +50,7 @@ class Method(ABC):
         if self.continual and not self.online:
             object.__setattr__(self, "online", True)  # one experiment has one spec, however it was typed
         check_min(self, **{name: least for name, least in LEAST_VALUES.items() if name in names})
-        check_probability(self, *names & {"confidence_threshold", "frozen_share"})
+        check_probability(self, *names & PROBABILITIES)
 
     @property
     def lr(self) -> float | None:

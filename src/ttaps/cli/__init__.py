@@ -107,10 +107,11 @@ def parse(command: str, arguments: Sequence[str]) -> Any:
         if name not in kind:
             tyro.extras.subcommand_cli_from_dict(kind, prog=f"ttaps {command}", args=arguments)  # help, or an error
         kind, command, arguments = kind[name], f"{command} {name}", arguments[1:]
+    elif kind is Adapt and (spec := peek(arguments, "--method")) is None and not {"-h", "--help"}.isdisjoint(arguments):
+        pass  # its own options; those of a method need torch
     elif kind is Adapt:  # with its method's options, so that --help shows both with their defaults
-        from ttaps.adaptation.spec import parse_method  # here: it needs torch
+        from ttaps.adaptation.spec import parse_method
 
-        spec = peek(arguments, "--method")
         method = parse_method(Adapt.method if spec is None else spec, presets=_presets(arguments))
         settings = ("settings", Annotated[type(method), NO_PREFIX], field(default=method))
         kind = make_dataclass("Adapt", [settings], bases=(Adapt,), namespace={"__doc__": Adapt.__doc__}, frozen=True)

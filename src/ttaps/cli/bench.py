@@ -29,7 +29,7 @@ MEANING = {
 }
 SOURCES = 8  # images of the prediction that all is compared with, which is short
 # By --measure --rounds 3 on an AVX2 core, ResNet-26 with 32 filters, good to some 20 %.
-COSTS = {"t3a": 2.9, "lame": 2.6, "eata": 5.9, "sar": 8.8}  # of an image that counts
+COSTS = {"t3a": 2.9, "lame": 2.6, "eata": 5.9, "sar": 8.8, "cotta": 50.0}  # of an image that counts; CoTTA: on AVX-512
 COSTS |= {"augment": 11.0, "bn": 5.6, "tent": 8.0, "memo": 57.0, "mt3": 92.0, "ttt": 395.0, "ttaps": 458.0}
 
 

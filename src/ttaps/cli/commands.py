@@ -86,7 +86,8 @@ class Adapt(OwnNetworkOptions, DeviceOptions, JsonOption):
     images: Annotated[tuple[Path, ...], Positional, arg(metavar="IMAGE...", help_behavior_hint="(required)")]
     """Image files, of any size."""
     method: str = "ttaps:tuned"
-    """How to adapt: a method, preset and settings, like ttaps:tuned[steps=6] (ttaps methods lists them); the options below are its own."""
+    """How to adapt: a method, preset and settings, like ttaps:tuned[steps=6] (ttaps methods lists them). Its settings are options too:
+    ttaps adapt --method memo --help shows those of memo."""
     figure: Path | None = None
     """Draw what happened into this PNG, PDF or SVG file."""
     seed: int = 0

@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional as F
 
 from ttaps.errors import UsageError
 from ttaps.model.network import Network
@@ -140,6 +141,8 @@ class BatchStatistics(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return γ (x - μ) / √(σ² + ε) + β for all images of a batch, with statistics of that batch."""
+        if not self.source_weight and x.numel() > x.shape[1]:  # torch's own is 1.7 times as fast
+            return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
         values = x.transpose(0, 1).flatten(1)  # (channels, images and pixels)
         mean, variance = values.mean(1), values.var(1, correction=0)
         if self.source_mean is not None and self.source_variance is not None:  # a layer may have none of its training

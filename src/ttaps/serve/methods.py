@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ttaps.adaptation import METHODS, Method, missing_requirement
-from ttaps.adaptation.method import LEAST_VALUES
+from ttaps.adaptation.method import LEAST_VALUES, PROBABILITIES
 from ttaps.adaptation.spec import known_presets, parse_method
 from ttaps.config import flat
 from ttaps.errors import UsageError
@@ -84,7 +84,7 @@ def _schema(name: str, hint: Any, value: Any) -> dict[str, Any]:
         bounds = {"minItems": len(value), "maxItems": len(value)}
         return {"type": "array", "items": {"type": TYPES[get_args(hint)[0]]}, **bounds, "default": list(value)}
     found = {"type": TYPES[hint], "default": value}
-    if name.endswith("_p") or name == "confidence_threshold":
+    if name.endswith("_p") or name in PROBABILITIES:
         return {**found, "minimum": 0, "maximum": 1}
     limits = {"minimum": LEAST_VALUES.get(name), "maximum": MOST.get(name)}
     return found | {bound: limit for bound, limit in limits.items() if limit is not None}

@@ -16,6 +16,7 @@ from ttaps.rng import derive_seed
 METHOD_COLORS = {
     "source": "#7a7a7a", "augment": "#b2182b", "ttaps": "#0072b2", "ttt": "#d55e00", "mt3": "#cc79a7", "memo": "#e69f00",
     "tent": "#009e73", "bn": "#56b4e9", "t3a": "#1b7837", "lame": "#c51b7d", "sar": "#542788", "eata": "#878700",
+    "cotta": "#01665e",
     "baseline": "#7a7a7a", "jt": "#a6761d", "jt tta": "#8c6bb1", "jt+ent": "#4d4d4d",
 }  # fmt: skip
 SPARE_COLORS = ("#35978f", "#5ab4ac", "#8c510a", "#3b528b")
