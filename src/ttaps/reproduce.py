@@ -36,7 +36,7 @@ from ttaps.training.schedule import Schedule
 from ttaps.training.trainer import ALONE, Trainer, fastest, initial_network
 
 MODELS, RESULTS = "models", "results"
-PROJECTED = 2000  # images on a map of projections
+PROJECTED = 10_000  # images on a map of projections: the whole test set
 CLEAN = VALIDATION | {name: name.removesuffix("-c") for name in FOLDERS}  # the clean images of corrupted sets
 CPU_BATCH = 32  # images of a timed step on a CPU: the time grows with them, so there is no need to wait for 256
 TIMED_IMAGES = 2  # adapted to by every method, after one that is not timed
