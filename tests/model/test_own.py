@@ -1,6 +1,8 @@
 """Networks of the user's own: made by a factory in a file, with weights from a file, and asked for nothing but logits."""
 
+import importlib
 import io
+import sys
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 import ttaps
 from helpers.other_nets import made, some_images
 from ttaps.errors import TtapsError, UsageError
+from ttaps.model.own import make_module
 
 NET = """
 import torch
@@ -80,6 +83,22 @@ def test_a_pickle_that_runs_code_is_refused_unless_trusted(file: Path) -> None:
     assert "--trust" in str(refused.value)
     with pytest.raises(TtapsError, match="does not fit the network"):
         ttaps.load(f"{file}:make_net", size=16, weights=path, trust=True)
+
+
+def test_a_trusted_module_needs_the_file_of_its_class(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file.parent / "trusted_nets.py").write_text("from torch import nn\n\nclass Net(nn.Sequential):\n    pass\n")
+    path = file.parent / "whole.pt"
+    monkeypatch.syspath_prepend(str(file.parent))
+    net = make_module(f"{file}:make_net")
+    torch.save(importlib.import_module("trusted_nets").Net(*net.children()), path)
+    monkeypatch.undo()
+    monkeypatch.delitem(sys.modules, "trusted_nets")
+    with pytest.raises(TtapsError, match=r"needs code that is not here .*trusted_nets"):
+        ttaps.load(f"{file}:make_net", size=16, weights=path, trust=True)
+    monkeypatch.chdir(file.parent)
+    found = ttaps.load(f"{file}:make_net", size=16, weights=path, trust=True)
+    assert torch.equal(found.network.state_dict()["module.0.weight"], net.state_dict()["0.weight"])
+    monkeypatch.delitem(sys.modules, "trusted_nets")
 
 
 @pytest.mark.parametrize(

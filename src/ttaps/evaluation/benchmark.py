@@ -71,9 +71,12 @@ class Benchmark:
         if found := self.numbered_as(model.classes):
             return found
         strange = next(name for name in self.classes if name not in model.classes)
+        unnamed = model.classes[0] == "0"
+        names = "Name those of your network: --classes cat,dog,owl, or a file of names; classes=[...] in Python."
         raise UsageError(
             f"{self.name} has {len(self.classes)} classes ('{strange}', ...), model '{model.name}' knows {len(model.classes)} "
-            f"('{model.classes[0]}', ...).\nEvaluate on data with the same classes as the model's, or some of them."
+            f"('{model.classes[0]}', ...).\n"
+            + (names if unnamed else "Evaluate on data with the same classes as the model's, or some of them.")
         )
 
     def numbered_as(self, classes: tuple[str, ...]) -> Self | None:

@@ -188,11 +188,16 @@ def _read_state(path: Path, trust: bool) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
-        found = torch.load(path, map_location="cpu", weights_only=not trust)
+        with _importable_from(Path.cwd()):  # a whole module names the file of its class
+            found = torch.load(path, map_location="cpu", weights_only=not trust)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} is a pickle that holds more than weights: loading it would run code from it.\n"
             "Save the weights alone, torch.save(net.state_dict(), ...) or as safetensors; or give --trust if you made the file yourself."
+        ) from error
+    except (ImportError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} needs code that is not here ({error}): save net.state_dict() instead."
         ) from error
     except (SafetensorError, OSError, ValueError, RuntimeError, EOFError) as error:
         raise CheckpointError(f"{path} is damaged or holds no weights ({str(error).splitlines()[0]}).") from error
