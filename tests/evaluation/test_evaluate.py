@@ -187,7 +187,7 @@ def test_other_classes_are_refused_and_another_order_is_understood() -> None:
     for classes in (("cat", "dog", "emu"), ("0", "1", "2", "3")):
         with pytest.raises(UsageError, match=classes[-1] if "emu" in classes else "4 classes"):
             dataclasses.replace(data, classes=classes).aligned_to(model)
-    with pytest.raises(UsageError, match="knows 3 .*\nName those of your network: --classes"):
+    with pytest.raises(UsageError, match=r"knows 3 .*\nName those of your network: --classes"):
         data.aligned_to(dataclasses.replace(model, classes=("0", "1", "2")))
     turned = dataclasses.replace(data, classes=("owl", "cat", "dog")).aligned_to(model)
     assert [CLASSES[label] for label in turned.labels] == [("owl", "cat", "dog")[label] for label in data.labels]
