@@ -164,6 +164,14 @@ def test_weights_of_another_shape(folder: Path) -> None:
         load_model(folder)
 
 
+@pytest.mark.parametrize("size", [2**31, 2**62, 2**63, 10**30])
+@pytest.mark.parametrize("name", ["hidden_dim", "num_prototypes", "projection_dim", "num_classes", "width", "depth"])
+def test_an_absurd_network_is_refused_before_it_takes_memory(folder: Path, name: str, size: int) -> None:
+    edit(folder, lambda config: config["model"].update({name: size}))
+    with pytest.raises(CheckpointError, match=rf"config.json does not describe a network \(model.{name} "):
+        load_model(folder)
+
+
 def test_a_weight_too_few_or_too_many(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     save_file({name: tensor for name, tensor in weights.items() if name != "prototypes"}, folder / "model.safetensors")

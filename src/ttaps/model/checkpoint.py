@@ -108,8 +108,10 @@ def load_model(folder: Path, backbone: Backbone | None = None, features: int | N
         backbone = _noted_backbone(config["backbone"], folder)
     elif backbone is not None and not isinstance(backbone, nn.Module):
         backbone = backbone_factory(backbone)()
+    weights, noted = _read_weights(folder / WEIGHTS)
     try:
         model_config = from_dict(ModelConfig, config["model"], where="model")
+        _check_sizes(model_config, weights, backbone)
         network = Network(model_config, backbone, features)
     except (KeyError, TypeError, AttributeError, UsageError) as error:
         remedy = f"{AGAIN}, or undo what was edited there"
@@ -117,7 +119,7 @@ def load_model(folder: Path, backbone: Backbone | None = None, features: int | N
     classes = config.get("classes") or [str(index) for index in range(model_config.num_classes)]
     if not isinstance(classes, list) or len(classes) != model_config.num_classes:
         raise CheckpointError(f"{path} must name {model_config.num_classes} classes, not {classes!r}.")
-    _fill(network, folder / WEIGHTS)
+    _fill(network, weights, noted, folder / WEIGHTS)
     card = (folder / "README.md").read_text("utf-8") if (folder / "README.md").exists() else ""
     info = {name: value for name, value in config.items() if name not in ("model", "classes", "fingerprint")}
     about = folder.resolve().name, (known := fingerprint(network)), card, info, read_presets(folder, known)
@@ -212,18 +214,30 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _fill(network: Network, path: Path) -> None:
-    """Load weights and say exactly which do not fit."""
+def _read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Return the weights of a file by name, and the fingerprint that it notes."""
     try:
         with safe_open(path, framework="pt") as file:  # once: a run that trains may replace the file meanwhile
-            noted = (file.metadata() or {}).get("fingerprint")
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
+            return weights, (file.metadata() or {}).get("fingerprint", "")
     except FileNotFoundError as error:
         if path.exists():  # safetensors says so of a file it may not read, too
             raise CheckpointError(f"Cannot read {path}: get the right to read it.") from error
         raise CheckpointError(f"{path} is missing: the folder holds no finished checkpoint yet.") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged or not a safetensors file ({error}).\n{AGAIN}.") from error
+
+
+def _check_sizes(config: ModelConfig, weights: dict[str, Tensor], backbone: nn.Module | None) -> None:
+    """Refuse sizes that no weight has before a network of such a size is made: an edited config may ask for more than all memory."""
+    largest = max((size for weight in weights.values() for size in weight.shape), default=0)
+    for name in ("hidden_dim", "num_prototypes", "projection_dim", "num_classes", *(() if backbone else ("width",))):
+        if (size := getattr(config, name)) > largest:
+            raise UsageError(f"model.{name} is {size}, and no side of a weight is longer than {largest}")
+
+
+def _fill(network: Network, weights: dict[str, Tensor], noted: str, path: Path) -> None:
+    """Load weights and say exactly which do not fit."""
     if wrong := mismatch(weights, network):
         why = "Weights and config come from different models, or your own backbone must be passed to load()"
         raise CheckpointError(f"{path} does not fit its {CONFIG}: {wrong}.\n{why}.")

@@ -48,8 +48,8 @@ class ModelConfig:
         for name, values in (("mean", self.mean), ("classifier_scale", (self.classifier_scale,))):
             if not all(map(math.isfinite, values)):
                 raise UsageError(f"model.{name} must be finite, not {', '.join(map(str, values))}.")
-        if self.depth < 8 or (self.depth - 2) % 6:
-            raise UsageError(f"model.depth must be 6n + 2 (8, 14, 20, 26, 32, ...), not {self.depth}.")
+        if self.depth not in range(8, 1203, 6):
+            raise UsageError(f"model.depth must be 6n + 2 (8, 14, 20, 26, 32, ... 1202), not {self.depth}.")
         grouped = {"width": self.width} if self.norm == "group" else {}
         grouped |= {"hidden_dim": self.hidden_dim} if self.projector_norm else {}
         for name, size in grouped.items():
