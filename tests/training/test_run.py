@@ -290,7 +290,7 @@ def test_metrics_are_rewound_to_the_checkpoint(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(textures: ImageSet, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(TtapsError, match=r"Cannot make the folder .*file/run"):
+    with pytest.raises(TtapsError, match=r"Cannot write .*file/run: .*\n.* or choose another folder"):
         Run(SHORT, tmp_path / "file" / "run", Split.of(textures)).train()
 
 

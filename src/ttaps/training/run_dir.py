@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ttaps.config import flat, to_toml
-from ttaps.errors import CheckpointError, TtapsError, UsageError
+from ttaps.errors import CheckpointError, UsageError
 from ttaps.files import cannot_write, file_lock, remove_partials, write_bytes, write_text
 from ttaps.model.checkpoint import WEIGHTS
 from ttaps.training.config import TrainConfig, load_preset
@@ -31,7 +31,7 @@ def locked_run_dir(folder: Path, config: TrainConfig) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TtapsError(f"Cannot make the folder {folder}: {error.strerror}.") from error
+        raise cannot_write(folder, error) from error
     with file_lock(folder / ".lock", "training here"):
         remove_partials(folder)
         if not check_settings(folder, config):  # again: another process may have changed them
