@@ -14,9 +14,11 @@ import os
 import platform
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,7 +27,7 @@ from reliability import faults
 from reliability.case import Case, Failed, Place, Skipped
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("kills", "disks", "inputs", "stress", "supply")
+PARTS = {"supply": 1, "inputs": 3, "stress": 2, "kills": 8, "disks": 8}  # with their shares of the time
 
 
 @dataclass
@@ -35,9 +37,17 @@ class Line:
     part: str
     what: str
     trials: int = 0
+    of: int = 0
     failures: list[str] = field(default_factory=list)
     skipped: str = ""
     seconds: float = 0.0
+
+    @property
+    def tried(self) -> str:
+        """How many were tried, of how many there are."""
+        if self.skipped:
+            return f"skipped: {self.skipped}"
+        return f"{self.trials:,}" + (f" of {self.of:,}" if self.of else "")
 
 
 def cases(name: str, place: Place) -> Iterator[Case]:
@@ -55,7 +65,7 @@ def run(part: str, trials: Iterator[Case], share: float, lines: dict[str, Line])
             case = next(trials)
             line.seconds, began = line.seconds + time.monotonic() - began, time.monotonic()
             end = min(end, began + share)
-            line = lines.setdefault(f"{part} {case.what}", Line(part, case.what))
+            line = lines.setdefault(f"{part} {case.what}", Line(part, case.what, of=case.of))
             line.trials += case.run()
         except StopIteration:
             return
@@ -66,6 +76,9 @@ def run(part: str, trials: Iterator[Case], share: float, lines: dict[str, Line])
             print(f"FAILED  {part}, {line.what}: {failure}\n", file=sys.stderr, flush=True)
             if line.what == "set up":
                 return
+        except Exception:
+            line.failures.append(f"a fault of this tool:\n{traceback.format_exc()}")
+            print(f"FAILED  {part}, {line.what}: {line.failures[-1]}", file=sys.stderr, flush=True)
         finally:
             line.seconds += time.monotonic() - began
 
@@ -74,12 +87,19 @@ def table(lines: Sequence[Line]) -> str:
     """Write the lines as a Markdown table."""
     head = ["| part | what | trials | failures | seconds |", "|---|---|--:|--:|--:|"]
     rows = [
-        f"| {line.part} | {line.what} | {'skipped: ' + line.skipped if line.skipped else format(line.trials, ',')} | "
-        f"{len(line.failures)} | {line.seconds:.0f} |"
-        for line in lines
+        f"| {line.part} | {line.what} | {line.tried} | {len(line.failures)} | {line.seconds:.0f} |" for line in lines
     ]
     trials, failures = sum(line.trials for line in lines), sum(len(line.failures) for line in lines)
     return "\n".join([*head, *rows, f"| all | | {trials:,} | {failures} | {sum(line.seconds for line in lines):.0f} |"])
+
+
+def machine() -> str:
+    """Say what this ran on."""
+    commit = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores"
+    return f"commit {commit.stdout.strip()}, Python {platform.python_version()}, {platform.machine()}, {cores}"
 
 
 def arguments() -> argparse.Namespace:
@@ -101,18 +121,22 @@ def main() -> int:
     """Run the parts one after the other, each with its share of the time; return 1 if anything failed."""
     asked = arguments()
     sys.path[:0] = [str(ROOT / folder) for folder in ("src", "tools", "tests")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])  # for commands that are started anew
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # for commands that are started anew
     if reason := faults.preload(Path(tempfile.gettempdir())):
         print(f"Nothing was tried: {reason}.", file=sys.stderr)
         return 2
     memory = Path("/dev/shm")  # syncing a disk takes most of the time elsewhere
     scratch = Path(tempfile.mkdtemp(prefix="torture-", dir=memory if memory.is_dir() else None))
     lines: dict[str, Line] = {}
+    began, load = time.monotonic(), os.getloadavg()[0]
     try:
-        for name in asked.parts:
-            share = 60 * asked.minutes / len(asked.parts)
+        for number, name in enumerate(asked.parts):
+            left = 60 * asked.minutes - (time.monotonic() - began)
+            share = left * PARTS[name] / sum(PARTS[other] for other in asked.parts[number:])
             place = Place(random.Random(f"{asked.seed} {name}"), scratch / name, asked.short)
             run(name, cases(name, place), share, lines)
+    except KeyboardInterrupt:
+        lines["interrupted"] = Line("all", "set up", failures=["interrupted"])
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         Path(os.environ["TORTURE_FAULTS"]).unlink(missing_ok=True)
@@ -120,9 +144,8 @@ def main() -> int:
         print(json.dumps([asdict(line) for line in lines.values()], indent=1))
     else:
         print(table(list(lines.values())))
-        print(
-            f"\nseed {asked.seed}, {asked.minutes:g} minutes, Python {platform.python_version()}, {platform.machine()}"
-        )
+        minutes = (time.monotonic() - began) / 60
+        print(f"\nseed {asked.seed}, {minutes:.0f} minutes, {machine()}, load {load:.1f} to {os.getloadavg()[0]:.1f}")
     return int(any(line.failures for line in lines.values()))
 
 

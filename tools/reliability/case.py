@@ -26,6 +26,7 @@ class Case(NamedTuple):
 
     what: str
     run: Callable[[], int]
+    of: int = 0  # how many there are to try, where that is known
 
 
 @dataclass

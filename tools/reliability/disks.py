@@ -1,131 +1,141 @@
-"""Disks that are full, failing, too small or read-only at every call in turn: nothing that was there is lost, exit code 1, the remedy, and
+"""Disks that are full, failing, too small or read-only, at every call in turn: nothing that was there is lost, exit code 1, the remedy, and
 with a sound disk the same command finishes as if nothing had happened."""
 
 from __future__ import annotations
 
 import errno
+import random
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import cycle
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from reliability.case import Case, Failed, Place, Skipped
 from reliability.faults import CHANGES, Action, Faults, Kind
 from reliability.forks import PATIENCE, Child
-from reliability.kills import Undisturbed, end_together, undisturbed
+from reliability.kills import end_together
 from reliability.subjects import LEFT, SUBJECTS, Subject, check_whole, content, contents, difference, ready
 
 FULL = Kind.OPEN | Kind.WRITE | Kind.SYNC | Kind.RENAME | Kind.MKDIR  # what a full disk refuses
+FAULTS: dict[str, tuple[Kind, Action, int]] = {
+    "full disk from call n on": (FULL, Action.FAIL_FROM, errno.ENOSPC),
+    "input/output error at call n": (CHANGES | Kind.READ, Action.FAIL_ONCE, errno.EIO),
+}
 REMEDY = re.compile("room|permission|right to|choose another|again|move it away|remove|restore", re.IGNORECASE)
 
 
+def in_turn(called: Sequence[str], rng: random.Random) -> list[int]:
+    """Return the numbers of all calls, from 1: first one of every kind of call on every file, then the others, each in random order."""
+    numbers = rng.sample(range(1, len(called) + 1), len(called))
+    first = {called[number - 1]: number for number in numbers}
+    return [*first.values(), *(number for number in numbers if first[called[number - 1]] != number)]
+
+
 class Failing:
-    """A subject on a bad disk."""
+    """A command on a bad disk. It begins in a copy of a folder where it has not run yet, or where it was killed."""
 
-    def __init__(self, place: Place, subject: Subject, faults: Faults, usual: Undisturbed) -> None:
-        self.place, self.subject, self.faults, self.usual = place, subject, faults, usual
-        self.stage = len(subject.commands) - 1
-        calls = list(range(1, usual.calls[self.stage] + 1))
-        place.rng.shuffle(calls)
-        self.calls = cycle(calls)  # every call in turn, in a random order
+    def __init__(self, place: Place, subject: Subject, faults: Faults) -> None:
+        self.place, self.subject, self.faults = place, subject, faults
+        self.fresh, self.killed = (place.inputs / f"{subject.name}, {how}" for how in ("fresh", "killed"))
+        self.fresh.mkdir()
+        subject.prepare(place, self.fresh)
+        found, self.calls, self.left = [], {}, {}
+        for fault, (kinds, _, _) in FAULTS.items():
+            with self._begin() as folder, faults.armed(folder, kinds):
+                subject.run(place, folder, 0)
+                self.calls[fault], called = faults.count, faults.called()
+                found.append(contents(folder))
+            self.left[fault] = deque(in_turn(called, place.rng))
+        if wrong := difference(*found):
+            raise Failed(f"two undisturbed runs of {subject.name} differ: {wrong}")
+        self.finished = found[0]
+        with self._begin() as folder:
+            at = place.rng.randint(1, self.calls["full disk from call n on"])
+            with faults.armed(folder, CHANGES, Action.KILL, at):
+                self._wait(subject.start(place, folder, 0))
+            shutil.copytree(folder, self.killed)
 
-    def full(self) -> int:
-        """From some call on the disk is full."""
-        return self._at_call(FULL, Action.FAIL_FROM, errno.ENOSPC)
+    def next_call(self, fault: str) -> int:
+        """Let the next call that has not had its turn fail."""
+        return self.at_call(fault, self.left[fault].popleft())
 
-    def broken(self) -> int:
-        """Some call fails once with an input/output error."""
-        return self._at_call(CHANGES | Kind.READ, Action.FAIL_ONCE, errno.EIO)
+    def after_a_kill(self, fault: str) -> int:
+        """Let any call of the command that goes on where it was killed fail."""
+        return self.at_call(fault, self.place.rng.randint(1, self.calls[fault]), killed=True)
+
+    def at_call(self, fault: str, number: int, killed: bool = False) -> int:
+        """Let one call fail, and return whether there was one of that number."""
+        kinds, action, error = FAULTS[fault]
+        with self._begin(killed) as folder:
+            before = known(self.killed if killed else self.fresh, self.place)
+            with self.faults.armed(folder, kinds, action, number, error):
+                children = self.subject.start(self.place, folder, 0)
+                self._wait(children)
+            self._judge(folder, children, before)
+            self._finish(folder)
+        return int(bool(self.faults.hit))
 
     def small(self) -> int:
         """The disk is a memory file system with too little room, by any amount; then it grows."""
+        self.faults.hit = b""
         with self.place.folder() as base, memory_disk(base, "64m") as disk:
-            self._begin(disk)
-            used = self._size(disk)
-            needed = sum(len(str(value)) for value in self.usual.finished.values()) // 1024  # an upper bound, in kB
-            limit = used + self.place.rng.randint(4, max(8, min(needed, 4000)))
-            remount(disk, f"size={limit}k")
-            before = self._known(disk)
-            children = self.subject.start(self.place, disk, self.stage)
-            self._judge(disk, children, before)
+            shutil.copytree(self.fresh, disk, dirs_exist_ok=True)
+            before = known(disk, self.place)
+            needed = sum(len(str(value)) for value in self.finished.values()) // 1024  # an upper bound, in kB
+            remount(disk, f"size={size(disk) + self.place.rng.randint(4, max(8, min(needed, 4000)))}k")
+            self._judge(disk, self._wait(self.subject.start(self.place, disk, 0)), before)
             remount(disk, "size=64m")
             self._finish(disk)
         return 1
 
     def read_only(self) -> int:
         """The folder may only be read; then it may be written again."""
+        self.faults.hit = b""
         with self.place.folder() as base, memory_disk(base, "64m") as disk:
-            self._begin(disk)
-            before = self._known(disk)
+            shutil.copytree(self.fresh, disk, dirs_exist_ok=True)
+            before = known(disk, self.place)
             remount(disk, "ro")
             try:
-                children = self.subject.start(self.place, disk, self.stage)
-                self._judge(disk, children, before)
+                self._judge(disk, self._wait(self.subject.start(self.place, disk, 0)), before)
             finally:
                 remount(disk, "rw")
             self._finish(disk)
         return 1
 
-    def _at_call(self, kinds: Kind, action: Action, error: int) -> int:
+    @contextmanager
+    def _begin(self, killed: bool = False) -> Iterator[Path]:
         with self.place.folder() as folder:
-            self._begin(folder)
-            before = self._known(folder)
-            with self.faults.armed(folder, kinds, action, next(self.calls), error):
-                children = self.subject.start(self.place, folder, self.stage)
-                end_together(children)
-                codes = [child.wait(PATIENCE / 2) for child in children]
-            self._judge(folder, children, before)
-            self._finish(folder)
-            return int(any(codes) or bool(self.faults.hit))
+            shutil.copytree(self.killed if killed else self.fresh, folder, dirs_exist_ok=True)
+            yield folder
 
-    def _begin(self, folder: Path) -> None:
-        """Fill a folder, and half of the time let a killed run have been there."""
-        self.subject.prepare(self.place, folder)
-        for stage in range(self.stage):
-            self.subject.run(self.place, folder, stage)
-        if self.place.rng.random() < 0.5:
-            at = self.place.rng.randint(1, self.usual.calls[self.stage])
-            with self.faults.armed(folder, CHANGES, Action.KILL, at):
-                children = self.subject.start(self.place, folder, self.stage)
-                end_together(children)
-                for child in children:
-                    child.wait()
-
-    def _known(self, folder: Path) -> dict[str, Any]:
-        with self._copy(folder) as copy:
-            return contents_known(copy)
+    def _wait(self, children: list[Child]) -> list[Child]:
+        end_together(children)
+        for child in children:
+            child.wait(PATIENCE / 2)
+        return children
 
     def _judge(self, folder: Path, children: list[Child], before: dict[str, Any]) -> None:
         """Refuse tracebacks, other exit codes than 0 and 1, messages without a remedy, and losses."""
-        end_together(children)
-        codes = [child.wait(PATIENCE / 2) for child in children]
-        said = "\n".join(child.said for child in children)
+        codes, said = [child.code for child in children], "\n".join(child.said for child in children)
         about = f"{self.faults.hit.decode()}: exit codes {codes}:\n{said[-2500:]}"
         if "Traceback" in said or not set(codes) <= {0, 1, -15}:
             raise Failed(about)
-        told = [
-            line
-            for child in children
-            if child.code == 1
-            for line in re.findall(r"^ttaps .*(?:\n.*)?", child.said, re.M)
-        ]
-        if 1 in codes and not any(REMEDY.search(line) for line in told):
+        failed = [child.said for child in children if child.code == 1]
+        told = [line for text in failed for line in re.findall(r"^ttaps .*(?:\n.*)?", text, re.M)]
+        if failed and not any(REMEDY.search(line) for line in told):
             raise Failed(f"no remedy: {about}")
-        with self._copy(folder) as copy:
-            check_whole(copy, self.usual.finished)
-            lost = sorted(name for name, value in before.items() if not kept(value, contents_known(copy).get(name)))
+        with copied(folder, self.place) as copy:
+            check_whole(copy, self.finished)
+            after = shown(copy)
+            lost = sorted(name for name, value in before.items() if not kept(value, after.get(name)))
         if lost:
             raise Failed(f"lost: {', '.join(lost)}; {about}")
-
-    @contextmanager
-    def _copy(self, folder: Path) -> Iterator[Path]:
-        with self.place.folder() as copy:
-            shutil.copytree(folder, copy, dirs_exist_ok=True)
-            yield copy
 
     def _finish(self, folder: Path) -> None:
         hit = self.faults.hit.decode()
@@ -133,24 +143,40 @@ class Failing:
             self.subject.finish(self.place, folder)
         except Failed as failure:
             raise Failed(f"after {hit}: {failure}") from failure
-        if wrong := difference(contents(folder), self.usual.finished):
+        if wrong := difference(contents(folder), self.finished):
             raise Failed(f"afterwards not as undisturbed: {wrong} (failed at: {hit})")
 
-    def _size(self, folder: Path) -> int:
-        return int(subprocess.run(["du", "-sk", folder], capture_output=True, text=True, check=True).stdout.split()[0])
+
+@contextmanager
+def copied(folder: Path, place: Place) -> Iterator[Path]:
+    """Yield a copy, for sqlite tidies a file that is opened."""
+    with place.folder() as copy:
+        shutil.copytree(folder, copy, dirs_exist_ok=True)
+        yield copy
 
 
-def contents_known(folder: Path) -> dict[str, Any]:
-    """Return what is in the files of a folder that are not hidden; None of one that cannot be read."""
+def known(folder: Path, place: Place) -> dict[str, Any]:
+    """Return what is in the files of a folder, which is left alone."""
+    with copied(folder, place) as copy:
+        return shown(copy)
+
+
+def shown(folder: Path) -> dict[str, Any]:
+    """Return what is in the files of a folder that are not hidden."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith((*LEFT, ".jsonl"))]
     named = {str(path.relative_to(folder)): path for path in files}
-    shown = {name: path for name, path in named.items() if not any(part.startswith(".") for part in Path(name).parts)}
-    return {name: content(path) for name, path in shown.items()}
+    seen = {name: path for name, path in named.items() if not any(part.startswith(".") for part in Path(name).parts)}
+    return {name: content(path) for name, path in seen.items()}
 
 
 def kept(before: Any, after: Any) -> bool:
     """Whether what was in a file is still there, or something newer."""
     return before <= after if isinstance(before, set) and isinstance(after, set) else after is not None
+
+
+def size(folder: Path) -> int:
+    """Return what a folder takes, in kB."""
+    return int(subprocess.run(["du", "-sk", folder], capture_output=True, text=True, check=True).stdout.split()[0])
 
 
 @contextmanager
@@ -174,18 +200,31 @@ def remount(disk: Path, options: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{options}", disk], check=True, capture_output=True)
 
 
+def single_commands() -> Iterator[Subject]:
+    """Yield every command by itself; shards are evaluations and a merge, which are among them."""
+    for subject in SUBJECTS:
+        for number, command in enumerate(subject.commands if "shards" not in subject.name else (), start=1):
+            name = f"{subject.name} ({number})" if len(subject.commands) > 1 else subject.name
+            yield replace(subject, name=name, commands=(command,))
+
+
 def cases(place: Place, faults: Faults) -> Iterator[Case]:
-    """Yield every subject on every kind of bad disk."""
+    """Yield every command on every kind of bad disk in turn, until every call has failed once."""
     with ready(place):
-        chosen = SUBJECTS[2::3] if place.short else SUBJECTS  # evaluate, merge, download
-        failing = [Failing(place, subject, faults, undisturbed(place, subject, faults)) for subject in chosen]
-        while True:
+        chosen = [SUBJECTS[number] for number in (2, 5, 8)] if place.short else single_commands()
+        failing = [Failing(place, subject, faults) for subject in chosen]
+        turn = 0
+        while any(left for one in failing for left in one.left.values()):
             for one in failing:
                 name = one.subject.name
-                for _ in range(1 if place.short else 4):
-                    yield Case(f"full disk: {name}", one.full)
-                    yield Case(f"input/output error: {name}", one.broken)
-                yield Case(f"small disk: {name}", one.small)
-                yield Case(f"read-only: {name}", one.read_only)
+                for fault in FAULTS:
+                    if one.left[fault]:
+                        yield Case(f"{fault}: {name}", partial(one.next_call, fault), of=one.calls[fault])
+                    if turn % 6 == 1:
+                        yield Case(f"{fault}, after a kill: {name}", partial(one.after_a_kill, fault))
+                if turn % 12 == 0:
+                    yield Case(f"small disk: {name}", one.small)
+                    yield Case(f"read-only: {name}", one.read_only)
             if place.short:
                 return
+            turn += 1

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 enum { OPEN = 1, WRITE = 2, SYNC = 4, RENAME = 8, UNLINK = 16, MKDIR = 32, TRUNCATE = 64, READ = 128 };
+enum { SITES = 8192, SITE = 120 };
 enum { COUNT, FAIL_ONCE, FAIL_FROM, KILL, KILL_HALF };
 
 struct faults {
@@ -24,6 +25,7 @@ struct faults {
   long at;              /* the call that fails, counted from 1 */
   long count, sockets;  /* of all processes */
   char hit[1024];
+  char sites[SITES][SITE]; /* the first calls of all: what was called, on which file */
 };
 
 static struct faults *faults;
@@ -63,6 +65,7 @@ static int fault(int kind, const char *call, int fd, const char *name) {
   errno = kept;
   if (!below(path)) return 0;
   long now = __atomic_add_fetch(&faults->count, 1, __ATOMIC_SEQ_CST);
+  if (faults->action == COUNT && now <= SITES) snprintf(faults->sites[now - 1], SITE, "%s %s", call, path + strlen(faults->folder));
   if (faults->action == COUNT || now < faults->at || (now > faults->at && faults->action != FAIL_FROM)) return 0;
   if (faults->action == FAIL_FROM && kind == UNLINK) return 0; /* a full disk still deletes */
   if (now == faults->at) snprintf(faults->hit, sizeof faults->hit, "%s %s", call, path + strlen(faults->folder));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,7 +41,13 @@ class Faults(ctypes.Structure):
         ("count", ctypes.c_long),
         ("sockets", ctypes.c_long),
         ("hit", ctypes.c_char * 1024),
+        ("sites", ctypes.c_char * 120 * 8192),
     ]
+
+    def called(self) -> list[str]:
+        """Return the calls that were counted last, in order: what was called, on which file, without numbers."""
+        sites = [bytes(site.value).decode("utf-8", "replace") for site in self.sites[: self.count]]
+        return [re.sub(r"[0-9]+", "#", site) for site in sites]
 
     @contextmanager
     def armed(

@@ -3,16 +3,18 @@ everything is as if nothing had happened."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +64,7 @@ class Disturber:
 
     def __init__(self, place: Place, subject: Subject, faults: Faults, usual: Undisturbed) -> None:
         self.place, self.subject, self.faults, self.usual = place, subject, faults, usual
-        self.rng = place.rng
+        self.rng, self.name = place.rng, subject.name
 
     def killed(self) -> int:
         """Kill it one to three times, between any two changes to files or at any time, then let it finish."""
@@ -71,7 +73,7 @@ class Disturber:
             stage, kills = self._reach(folder), 0
             for _ in range(self.rng.randint(1, 3)):
                 kills += self.rng.choice((self.kill_at_call, self.kill_at_time))(folder, stage)
-                self._look(folder)
+                self.look(folder)
             self._finish(folder)
         return kills
 
@@ -85,7 +87,7 @@ class Disturber:
                 time.sleep(self.rng.uniform(0, self.usual.seconds[stage]))
                 disturb(name, children, self.rng.uniform(0, 0.05))
             self._end(children, kills=0)
-            self._look(folder)
+            self.look(folder)
             self._finish(folder)
         return 1
 
@@ -97,7 +99,7 @@ class Disturber:
             subprocess.run(["sync", "-f", disk.work], check=True)
             killed = self.kill_at_call(disk.work, stage)
             disk.cut()
-            self._look(disk.work)
+            self.look(disk.work)
             self._finish(disk.work)
         return killed
 
@@ -130,7 +132,7 @@ class Disturber:
             raise Failed(f"exit codes {codes}:\n{said[-3000:]}")
         return kills if -signal.SIGKILL in codes else 0
 
-    def _look(self, folder: Path) -> None:
+    def look(self, folder: Path) -> None:
         """Look at a copy, for sqlite tidies a file that is opened."""
         with self.place.folder() as copy:
             shutil.copytree(folder, copy, dirs_exist_ok=True)
@@ -225,33 +227,63 @@ class Disk:
         subprocess.run(["mount", "-o", "loop", self.image, self.mounted], check=True, capture_output=True)
 
 
-REAL = {
-    "train, command line": ("-m", "ttaps", *SUBJECTS[0].commands[0].split()),
-    "evaluate, command line": ("-m", "ttaps", *SUBJECTS[2].commands[0].split()),
-    "train, torchrun": ("TORCHRUN", "-m", "ttaps", *SUBJECTS[1].commands[0].split()),
-    "evaluate, torchrun": ("TORCHRUN", "-m", "ttaps", *SUBJECTS[3].commands[0].split()),
-}
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
-def real_kill(place: Place, name: str, usual: Undisturbed) -> int:
-    """Kill the real command line, or a worker of torchrun, in a new Python, then run it again."""
-    words = [word.format(inputs=place.inputs) for word in REAL[name]]
-    argv = [sys.executable, *(TORCHRUN if words[0] == "TORCHRUN" else ()), *words[words[0] == "TORCHRUN" :]]
-    with place.folder() as folder:
-        with place.log().open("wb") as log:
-            process = subprocess.Popen(argv, cwd=folder, stdout=log, stderr=log)
-            time.sleep(place.rng.uniform(3, 7))
-            victims = children_of(process.pid) if words[0] == "TORCHRUN" else [process.pid]
-            if victims and process.poll() is None:
-                subprocess.run(["kill", "-9", str(place.rng.choice(victims))], check=False, stderr=log)
-            code = process.wait(PATIENCE)
-        again = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=2 * PATIENCE)
-        if again.returncode:
-            raise Failed(f"after a kill (exit code {code}) it ended with {again.returncode}:\n{again.stderr[-2000:]}")
-        if wrong := difference(contents(folder), usual.finished):
-            raise Failed(f"afterwards not as undisturbed: {wrong}")
-    return int(code != 0)
+class RealCommand:
+    """The command line of a subject in a new Python, or under torchrun if it has two processes."""
+
+    def __init__(self, disturber: Disturber) -> None:
+        self.disturber, self.place, self.subject = disturber, disturber.place, disturber.subject
+        self.torchrun = self.subject.processes > 1
+        self.name = f"{self.subject.name.partition(',')[0]}, {'torchrun' if self.torchrun else 'command line'}"
+
+    def killed(self) -> int:
+        """Kill it, or a worker of torchrun, or torchrun with all its workers, when it has begun to write; then run it again."""
+        words = self.subject.commands[0].format(inputs=self.place.inputs).split()
+        argv = [sys.executable, *(TORCHRUN if self.torchrun else ()), "-m", "ttaps", *words]
+        with self.place.folder() as folder:
+            log = self.place.log()
+            process = self._start(argv, folder, log)
+            wait_for_files(folder, process)
+            time.sleep(self.place.rng.uniform(0, self.disturber.usual.seconds[0]))
+            if self.torchrun and (workers := children_of(process.pid)) and self.place.rng.random() < 0.5:
+                with suppress(ProcessLookupError):
+                    os.kill(self.place.rng.choice(workers), signal.SIGKILL)
+            else:
+                kill_group(process)
+            code = self._end(process, log)
+            self.disturber.look(folder)
+            if again := self._end(self._start(argv, folder, log), log):
+                raise Failed(f"after a kill (exit code {code}) it ended with {again}:\n{log.read_text()[-3000:]}")
+            if wrong := difference(contents(folder), self.disturber.usual.finished):
+                raise Failed(f"afterwards not as undisturbed: {wrong}")
+        return int(code != 0)
+
+    def _start(self, argv: list[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(argv, cwd=folder, stdout=output, stderr=output, start_new_session=True)
+
+    def _end(self, process: subprocess.Popen[bytes], log: Path) -> int:
+        try:
+            return process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{self.name} did not end within {PATIENCE:.0f} s:\n{log.read_text()[-3000:]}") from None
+        finally:
+            kill_group(process)
+
+
+def wait_for_files(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a command has made its first file, or has ended."""
+    end = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < end and not any(folder.iterdir()):
+        time.sleep(0.01)
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a command and all that it has started, as schedulers do."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def children_of(pid: int) -> list[int]:
@@ -267,25 +299,19 @@ def cases(place: Place, faults: Faults) -> Iterator[Case]:
 
 
 def _cases(place: Place, faults: Faults) -> Iterator[Case]:
-    usual: dict[str, Undisturbed] = {}
-    disturbers = []
-    for subject in SUBJECTS[:: 3 if place.short else 1]:  # train, evaluate in 2 processes, export, download
-        usual[subject.name] = undisturbed(place, subject, faults)
-        disturbers.append(Disturber(place, subject, faults, usual[subject.name]))
-    numbers = (0, 2, 1, 3) if not place.short else ()
-    reals = {name: usual[SUBJECTS[number].name] for name, number in zip(REAL, numbers, strict=False)}
-    while True:
+    chosen = SUBJECTS[:: 3 if place.short else 1]  # train, evaluate in 2 processes, export, download
+    disturbers = [Disturber(place, subject, faults, undisturbed(place, subject, faults)) for subject in chosen]
+    if place.short:
         for disturber in disturbers:
-            name = disturber.subject.name
-            yield Case(f"kill -9: {name}", disturber.killed)
-            if not place.short:
-                yield Case(f"kill -9: {name}", disturber.killed)
-            yield Case(f"power cut: {name}", disturber.without_power)
-        if place.short:
-            yield Case("SIGTERM: evaluate, 2 processes", partial(disturbers[1].signaled, "SIGTERM"))
-            return
-        for signal_name in ("SIGTERM", "Ctrl-C twice", "SIGSTOP"):
-            for disturber in disturbers:
-                yield Case(f"{signal_name}: {disturber.subject.name}", partial(disturber.signaled, signal_name))
-        for name, expected in reals.items():
-            yield Case(f"kill -9: {name}", partial(real_kill, place, name, expected))
+            yield Case(f"kill -9: {disturber.name}", disturber.killed)
+            yield Case(f"power cut: {disturber.name}", disturber.without_power)
+        yield Case("SIGTERM: evaluate, 2 processes", partial(disturbers[1].signaled, "SIGTERM"))
+        return
+    reals = [RealCommand(disturber) for disturber in disturbers[:4]]
+    for name in cycle(("SIGTERM", "Ctrl-C twice", "SIGSTOP")):
+        yield from (Case(f"kill -9: {one.name}", one.killed) for one in disturbers)
+        yield from (Case(f"kill -9: {one.name}", one.killed) for one in reals)
+        for disturber in disturbers:
+            yield Case(f"power cut: {disturber.name}", disturber.without_power)
+            yield Case(f"{name}: {disturber.name}", partial(disturber.signaled, name))
+            yield Case(f"kill -9: {disturber.name}", disturber.killed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib
 import json
@@ -70,6 +71,8 @@ def ready(place: Place) -> Iterator[None]:
     for name in ("ttaps.cli.data", "ttaps.cli.evaluate", "ttaps.cli.report", "ttaps.cli.train", "torch._dynamo"):
         importlib.import_module(name)
     write_inputs(place)
+    gc.collect()
+    gc.freeze()  # else the collector of every forked process copies all pages: half of its time
     with official_site(place.inputs / SMALL10.archive):
         yield
 
