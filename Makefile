@@ -20,10 +20,16 @@ types: $(READY)
 	$(BIN)/mypy
 
 # torch goes first and pinned: any looser request may bring gigabytes of CUDA libraries to a machine without a GPU.
-$(READY): pyproject.toml
+# In CI (where CI is set) all else has to have the hashes of requirements-ci.txt, if that was made for this platform and Python.
+HERE := $(shell $(PYTHON) -c "import platform as p; print(p.system(), p.machine() + ', Python', p.python_version().rpartition('.')[0])")
+PINNED := $(and $(CI),$(shell grep "on $(HERE)," requirements-ci.txt))
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+
+$(READY): pyproject.toml $(if $(PINNED),requirements-ci.txt)
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[corruptions,figures,umap,serve,dev]'
+	$(INSTALL) torch==2.13.0
+	$(if $(PINNED),$(INSTALL) --require-hashes --no-deps --requirement requirements-ci.txt)
+	$(INSTALL) $(if $(PINNED),--no-deps --no-build-isolation) --editable '.[corruptions,figures,umap,serve,dev]'
 	touch $@
 
 clean:

@@ -1,10 +1,10 @@
-"""Write requirements-ci.txt: the versions in this environment and the hash of each file that pip would install, for CI.
+"""Write requirements-ci.txt: the versions in this environment, and what builds the package, with the hash of each file that pip would install.
 
 Run it as: .venv/bin/python tools/pin_requirements.py > requirements-ci.txt
-Check it as: pip install --require-hashes --no-deps --dry-run -r requirements-ci.txt
+The Makefile installs from it where CI is set and the platform and Python are those of its first line, for which alone the hashes are right.
 
 torch is not in it: the Makefile pins its version, but its file is another one for every platform and accelerator, and may be a build of the
-machine's own. The hashes are of this platform's files, so only CI, which has the same platform and Python, can demand them.
+machine's own.
 """
 
 from __future__ import annotations
@@ -52,28 +52,29 @@ def closure() -> dict[str, str]:
     return {name: version for name, version in sorted(found.items()) if name not in LEFT_OUT}
 
 
-def hashes(versions: dict[str, str]) -> dict[str, str]:
-    """Ask pip which file it would install for each, and return their sha256."""
-    pinned = [f"{name}=={version}" for name, version in versions.items()]
-    options = ["--quiet", "--dry-run", "--ignore-installed", "--no-deps", "--report", "-"]
-    command = [sys.executable, "-m", "pip", "install", *options, *pinned]
+def resolved(*asked: str) -> dict[str, tuple[str, str]]:
+    """Ask pip what it would install, and return the version and the sha256 of each by name."""
+    options = ["--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
+    command = [sys.executable, "-m", "pip", "install", *options, *asked]
     report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return {
-        one["metadata"]["name"].lower().replace("_", "-").replace(".", "-"): one["download_info"]["archive_info"][
-            "hashes"
-        ]["sha256"]
+        one["metadata"]["name"].lower().replace("_", "-").replace(".", "-"): (
+            one["metadata"]["version"],
+            one["download_info"]["archive_info"]["hashes"]["sha256"],
+        )
         for one in report["install"]
     }
 
 
 def main() -> None:
     """Print the file."""
-    versions = closure()
-    known = hashes(versions)
+    used = [f"{name}=={version}" for name, version in closure().items()]
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    pinned = resolved(*build, "editables") | resolved("--no-deps", *used)  # hatchling makes editable installs by editables
     place = f"{platform.system()} {platform.machine()}, Python {'.'.join(platform.python_version_tuple()[:2])}"
     print(f"# Made by tools/pin_requirements.py on {place}, which says why torch is not here.")
-    for name, version in versions.items():
-        print(f"{name}=={version} --hash=sha256:{known[name]}")
+    for name, (version, digest) in sorted(pinned.items()):
+        print(f"{name}=={version} --hash=sha256:{digest}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -135,15 +136,13 @@ def installed_files() -> int:
 
 def pinned_versions() -> int:
     """Compare what is installed with what CI installs."""
-    different = []
-    for name, wanted in pins().items():
-        try:
-            different += [name] if version(name) != wanted else []
-        except PackageNotFoundError:
-            different.append(name)
-    if different:
+    installed = {}
+    for name in pins():
+        with suppress(PackageNotFoundError):  # what only builds the package
+            installed[name] = version(name)
+    if different := [name for name in installed if installed[name] != pins()[name]]:
         raise Skipped(f"other versions than in {PINS.name}: {', '.join(different)}")
-    return len(pins())
+    return len(installed)
 
 
 def audit() -> int:
