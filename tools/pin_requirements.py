@@ -1,4 +1,4 @@
-"""Write requirements-ci.txt: the versions in this environment, and what builds the package, with the hash of each file that pip would install.
+"""Write requirements-ci.txt: what this environment holds and what builds the package, each with its version and the hash of pip's file.
 
 Run it as: .venv/bin/python tools/pin_requirements.py > requirements-ci.txt
 The Makefile installs from it where CI is set and the platform and Python are those of its first line, for which alone the hashes are right.
@@ -70,7 +70,9 @@ def main() -> None:
     """Print the file."""
     used = [f"{name}=={version}" for name, version in closure().items()]
     build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
-    pinned = resolved(*build, "editables") | resolved("--no-deps", *used)  # hatchling makes editable installs by editables
+    pinned = resolved(*build, "editables") | resolved(
+        "--no-deps", *used
+    )  # hatchling makes editable installs by editables
     place = f"{platform.system()} {platform.machine()}, Python {'.'.join(platform.python_version_tuple()[:2])}"
     print(f"# Made by tools/pin_requirements.py on {place}, which says why torch is not here.")
     for name, (version, digest) in sorted(pinned.items()):
