@@ -70,9 +70,8 @@ def main() -> None:
     """Print the file."""
     used = [f"{name}=={version}" for name, version in closure().items()]
     build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
-    pinned = resolved(*build, "editables") | resolved(
-        "--no-deps", *used
-    )  # hatchling makes editable installs by editables
+    building = resolved(*build, "editables")  # by which hatchling makes editable installs
+    pinned = building | resolved("--no-deps", *used)
     place = f"{platform.system()} {platform.machine()}, Python {'.'.join(platform.python_version_tuple()[:2])}"
     print(f"# Made by tools/pin_requirements.py on {place}, which says why torch is not here.")
     for name, (version, digest) in sorted(pinned.items()):

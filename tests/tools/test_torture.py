@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from reliability.case import Failed
+from reliability.case import Case, Failed, Skipped
+from reliability.disks import in_turn
 from reliability.subjects import check_whole, difference
-from reliability.supply import dangerous, pins
-from torture import PARTS
+from reliability.supply import audit, dangerous, pins
+from torture import PARTS, Line, run, table
 
 TORTURE = Path(__file__).parents[2] / "tools" / "torture.py"
 
@@ -28,6 +31,46 @@ def test_a_short_form_of_each_part(part: str) -> None:
     lines = json.loads(done.stdout)
     assert sum(line["trials"] for line in lines) >= 4
     assert not [line for line in lines if line["failures"]]
+
+
+def test_every_call_has_its_turn_and_every_kind_of_call_first() -> None:
+    called = ["write a", "write a", "rename a", "write a", "write b"]
+    turns = in_turn(called, random.Random(0))
+    assert sorted(turns) == [1, 2, 3, 4, 5]
+    assert {called[number - 1] for number in turns[:3]} == set(called)
+
+
+def test_a_fault_of_the_tool_is_a_failure_and_the_rest_goes_on() -> None:
+    def trials() -> Iterator[Case]:
+        yield Case("broken", lambda: 1 // 0)
+        yield Case("sound", lambda: 2, of=3)
+
+    lines: dict[str, Line] = {}
+    run("part", trials(), 60, lines)
+    assert ["ZeroDivisionError" in failure for failure in lines["part broken"].failures] == [True]
+    assert "| part | sound | 2 of 3 | 0 |" in table(list(lines.values()))
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome"),
+    [
+        ({"skip_reason": "not found"}, "could not look up a single package"),
+        ({"vulns": [{"id": "PYSEC-1"}]}, "PYSEC-1"),
+        ({"vulns": []}, ""),
+    ],
+)
+def test_an_audit_counts_only_what_it_looked_up(
+    found: dict[str, object], outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = json.dumps({"dependencies": [{"name": "a", **found}]})
+    (tmp_path / "pip-audit").write_text(f"#!/bin/sh\necho '{answer}'\n")
+    (tmp_path / "pip-audit").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    if not outcome:
+        assert audit() == 1
+        return
+    with pytest.raises((Skipped, Failed), match=outcome):
+        audit()
 
 
 def test_a_partial_file_is_noticed(tmp_path: Path) -> None:
