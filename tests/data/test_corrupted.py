@@ -77,6 +77,13 @@ def test_what_is_missing_is_written_and_nothing_else(photos: Path) -> None:
     assert kept.stat().st_mtime_ns == before
 
 
+def test_what_was_killed_at_its_very_first_file_goes_on(photos: Path) -> None:
+    left = photos.parent / "photos-c" / f".{MANIFEST}.{2**30}.part"  # no process has such a number
+    left.parent.mkdir()
+    left.touch()
+    assert not [name for name in contents(write(photos)) if name.endswith(".part")]
+
+
 def test_several_processes_write_the_same(photos: Path) -> None:
     assert contents(write(photos, workers=2)) == contents(write(photos, "one", workers=1))
 

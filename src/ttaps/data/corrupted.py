@@ -125,7 +125,8 @@ def _begin(folder: Path, out: Path, clean: ImageFolder, seed: int) -> None:
     origin = Origin(corrupted_name(folder.resolve().name), seed, clean.size, digest, clean.names)
     found = read_origin(out)
     if found is None:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        killed = f".{MANIFEST}.*.part"  # what is left if the process that wrote it was killed
+        if out.exists() and (not out.is_dir() or not all(path.match(killed) for path in out.iterdir())):
             raise DataError(f"{out} holds something that was not written here.\nChoose another --out, or move it away.")
         write_text(out / MANIFEST, json.dumps(asdict(origin), indent=1) + "\n")
         return
