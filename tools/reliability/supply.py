@@ -149,7 +149,16 @@ def audit() -> int:
     """Look the pinned versions up with pip-audit, which finds nothing wrong with what it cannot look up: only what it could is counted."""
     if not (program := shutil.which("pip-audit")):
         raise Skipped("no pip-audit on the path: pip install pip-audit")
-    options = ["--disable-pip", "--no-deps", "--progress-spinner", "off", "--format", "json", "--requirement", PINS]
+    options = [
+        "--disable-pip",
+        "--no-deps",
+        "--progress-spinner",
+        "off",
+        "--format",
+        "json",
+        "--requirement",
+        str(PINS),
+    ]
     done = subprocess.run([program, *options], capture_output=True, text=True, check=False)
     try:
         looked_up = [one for one in json.loads(done.stdout)["dependencies"] if "skip_reason" not in one]
@@ -165,9 +174,10 @@ def audit() -> int:
 def bundled_audit() -> int:
     """Look the pinned versions up in the database that the package safety-db holds, of July 2021: it needs no network, and is old."""
     try:
-        database = json.loads(distribution("safety-db").locate_file("safety_db/insecure.json").read_text("utf-8"))
+        path = Path(str(distribution("safety-db").locate_file("safety_db/insecure.json")))
     except PackageNotFoundError:
         raise Skipped("no database is installed: pip install safety-db") from None
+    database = json.loads(path.read_text("utf-8"))
     known = {name.lower().replace("_", "-"): ranges for name, ranges in database.items()}
     listed = {name: version for name, version in pins().items() if name in known}
     if bad := [name for name, version in listed.items() if any(version in SpecifierSet(one) for one in known[name])]:
