@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import platform
 import re
 import signal
 import socket
@@ -24,8 +25,10 @@ import pytest
 from PIL import Image
 
 from serve.conftest import Served, wait_until
+from ttaps.serve import pool
 from ttaps.serve.guard import resident_memory
 from ttaps.serve.images import MAX_BODY
+from ttaps.serve.memory import give_back
 from ttaps.serve.session import Session
 
 SLOW = "ttaps[steps=100,num_pairs=1]"  # with 10 ms a step, see below: a second
@@ -251,6 +254,28 @@ def test_probabilities_that_are_not_numbers_are_null(served: Served) -> None:
     assert answer["label"] is None
     assert answer["trace"][-1] == [None] * 10
     assert answer["outcome"] in ("changed", "broken")
+
+
+def test_memory_is_given_back_once_nothing_runs(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(pool, "give_back", lambda: given.append(served.pool.taken))
+    served.adapt(sample=0, method="source")
+    wait_until(lambda: given == [0])
+    time.sleep(1.5)
+    assert given == [0]  # once, not every second
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to")
+def test_what_is_given_back_is_no_longer_resident() -> None:
+    blocks = [
+        bytes(1000) for _ in range(100_000)
+    ]  # 100 MB that the C library keeps as long as the last of them is used
+    last = blocks[-1]
+    blocks.clear()
+    kept = resident_memory()
+    give_back()
+    assert kept - resident_memory() > 80 * 2**20
+    assert last == bytes(1000)
 
 
 def test_sigterm_finishes_what_runs(model_folder: Path) -> None:

@@ -37,6 +37,7 @@ def answer(options: Serve) -> None:
     import uvicorn
 
     from ttaps.serve.app import create_app
+    from ttaps.serve.memory import share_arena
     from ttaps.serve.pool import Pool
     from ttaps.serve.service import Service
 
@@ -53,6 +54,7 @@ def answer(options: Serve) -> None:
             server.should_exit = True
             raise
 
+    share_arena()
     failures: list[Exception] = []
     report = options.results.read_bytes() if options.results and options.results.is_file() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

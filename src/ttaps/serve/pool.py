@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from ttaps.errors import TtapsError
+from ttaps.serve.memory import give_back
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ class Pool:
     def __init__(self, workers: int, queue: int, time_limit: float) -> None:
         self.workers, self.queue, self.time_limit = workers, queue, time_limit
         self.threads = ThreadPoolExecutor(workers, thread_name_prefix="ttaps")
-        self.taken, self.stopped, self.lock = 0, 0, Lock()
+        self.taken, self.ended, self.stopped, self.lock = 0, 0, 0, Lock()
 
     def admit(self) -> "Job":
         """Return a new job, which must be released in the end, or refuse it."""
@@ -40,6 +41,15 @@ class Pool:
                 raise Busy(f"All {self.workers} workers are busy and {waiting}.\nTry again in a second.")
             self.taken += 1
         return Job(self)
+
+    async def tidy(self) -> None:
+        """Give memory back whenever nothing has run for a second."""
+        tidied = self.ended
+        while True:
+            await asyncio.sleep(1)
+            if not self.taken and tidied != self.ended:
+                tidied = self.ended
+                await asyncio.to_thread(give_back)
 
 
 class Job:
@@ -90,4 +100,5 @@ class Job:
     def _leave(self, work: Future[Any]) -> None:
         with self.pool.lock:
             self.pool.taken -= 1
+            self.pool.ended += 1
             self.pool.stopped += work.cancelled() or isinstance(work.exception(), Stopped)

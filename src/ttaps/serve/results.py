@@ -1,6 +1,6 @@
 """A results folder for the page: tables, filtered rows, and the images where the data lies on this machine."""
 
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class ResultsFolder:
     """Everything in a results folder, read when it is first asked for."""
 
     def __init__(self, folder: Path, data_root: Path | None = None) -> None:
-        self.folder, self.open = folder, cache(open_benchmark)
+        self.folder, self.open = folder, lru_cache(4)(open_benchmark)
         self.data_root = data_root
         with Store(folder, write=False) as store:
             self.experiments, self.classes = store.experiments(), store.classes()

@@ -39,7 +39,9 @@ class Service:
         """Load the model while the page is already served; at the end wait for what still runs."""
         self.loading = asyncio.create_task(asyncio.to_thread(self.load))
         self.loading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        tidying = asyncio.create_task(self.pool.tidy())
         yield
+        tidying.cancel()
         self.closing = True
         await asyncio.to_thread(self.pool.threads.shutdown)
 
