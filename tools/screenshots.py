@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
             if name == "serve-compare":
                 page.get_by_role("button", name="Compare").click()
                 expect(page.locator(".lane")).to_have_count(2)
-                expect(page.locator("#announce")).to_contain_text("augment")
+                expect(page.locator("#announce")).to_contain_text("augmentation")
             if name == "serve-phone":
                 page.locator(".map-stage").evaluate("(stage) => scrollTo({ top: stage.offsetTop - 60 })")
             write(folder / f"{name}.png", page.screenshot())

@@ -1,4 +1,4 @@
-"""TTAPS (Bartler et al., 2022): pull augmented copies of one image towards the prototypes, predict, forget. Algorithm 1."""
+"""TTAPS (Bartler et al., 2022): pull augmented copies of one image towards the prototypes, predict, forget."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -15,6 +15,7 @@ from serve.browser.conftest import OpenPage, bars, percents, shown
 from serve.conftest import Served
 
 TUNED = "ttaps:tuned"
+NAMES = {TUNED: "TTAPS, tuned", "augment:tuned": "Test-time augmentation, tuned"}
 WORDS = {"fixed": "Fixed", "broken": "Broken", "changed": "Still wrong", "unchanged": "Unchanged"}
 # A file as the browser would hand it over when it is dropped or pasted.
 TRANSFER = """(encoded) => {
@@ -23,6 +24,14 @@ TRANSFER = """(encoded) => {
   data.items.add(new File([bytes], "ship.png", { type: "image/png" }));
   return data;
 }"""
+
+
+@pytest.fixture(scope="module")
+def words_page(browser: Any, site: Served) -> Any:
+    """A page of the service that does nothing of its own."""
+    page = browser.new_page()
+    page.goto(f"{site.client.base_url}/docs")
+    return page
 
 
 def announced(page: Any, action: Any) -> str:
@@ -43,7 +52,9 @@ def test_it_shows_what_the_service_answers(open_page: OpenPage, site: Served) ->
     words = page.locator(".words").text_content()
     assert words.startswith(WORDS[answer["outcome"]])
     labels = f"Before: {answer['label_before']}, now: {answer['label']}."
-    assert page.locator("#announce").text_content() == f"{TUNED}: {words} {labels}"
+    assert page.locator("#announce").text_content() == f"{NAMES[TUNED]}: {words} {labels}"
+    assert page.locator(".method option:checked").text_content() == NAMES[TUNED]
+    assert page.locator(".lane .about code").text_content() == TUNED  # what can be pasted
     assert page.locator(".views img").count() == len(answer["views"])
     assert page.locator(".map .dots circle").count() == 300
     assert page.locator(".map .lit").count() == 8
@@ -62,6 +73,9 @@ def test_the_scrubber_goes_back_and_forth(open_page: OpenPage, site: Served) -> 
     assert scrubber.get_attribute("aria-valuetext") == f"after step {last} of {last}"
     assert len(set(places[:3])) == min(3, last + 1)
     assert places[2] == places[4]
+    marks = page.locator(".map .marks text").all_text_contents()
+    assert marks  # the steps on the way, in their order
+    assert marks == sorted({*marks} & {str(step) for step in range(1, last)}, key=int)
 
 
 def test_z_walks(open_page: OpenPage, site: Served) -> None:
@@ -138,9 +152,10 @@ def test_settings_make_the_method(open_page: OpenPage, site: Served) -> None:
     answer = site.adapt(**site.start, method=spec)
     assert bars(page) == percents(answer["trace"][-1])
     assert spec in page.locator(".code code").first.text_content()
+    assert page.locator(".lane .about code").text_content() == spec
     assert page.locator("#scrubber").get_attribute("max") == "4"
     assert page.get_by_role("button", name="Settings (1 changed)").is_visible()
-    assert "ttaps:tuned" in said
+    assert said.startswith(f"{NAMES[TUNED]}: ")
     announced(page, lambda: page.get_by_role("button", name="Reset").click())
     assert page.locator(".code code").first.text_content() == site.adapt(**site.start, method=TUNED)["command"]
 
@@ -185,7 +200,8 @@ def test_two_methods_side_by_side(open_page: OpenPage, site: Served) -> None:
     specs = (TUNED, "augment:tuned")
     answers = [site.adapt(**site.start, method=spec) for spec in specs]
     assert [bars(page, lane) for lane in (0, 1)] == [percents(each["trace"][-1]) for each in answers]
-    assert all(spec in said for spec in specs)
+    assert all(f"{NAMES[spec]}: " in said for spec in specs)
+    assert page.locator("#winner").text_content() == said.split(f" {NAMES[TUNED]}: ")[0]
     boxes = [page.locator(".lane").nth(lane).bounding_box() for lane in (0, 1)]
     assert boxes[0]["y"] == boxes[1]["y"]
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
@@ -194,9 +210,42 @@ def test_two_methods_side_by_side(open_page: OpenPage, site: Served) -> None:
     assert bars(page, 0) == bars(page, 1) == percents(answers[0]["trace"][0])  # both start from the same network
     announced(page, lambda: page.locator(".method").nth(1).select_option("source"))
     assert bars(page, 1) == percents(answers[0]["trace"][0])
+    assert answers[0]["outcome"] == "fixed"
+    assert page.locator("#winner").text_content() == "TTAPS fixes it, Source does not."
     assert page.locator(".code code").count() == 4
     announced(page, lambda: page.get_by_role("button", name="Stop comparing").click())
     assert page.locator(".lane").count() == 1
+    assert page.locator("#winner").is_hidden()
+
+
+@pytest.mark.parametrize(
+    ("truth", "before", "one", "other", "words"),
+    [
+        ("ship", "ship", ("ship", 0.9), ("ship", 0.7), "Both say ship, which is right; A is surer, 90 % against 70 %."),
+        ("cat", "cat", ("ship", 0.7), ("ship", 0.7), "Both say ship, which is wrong; equally sure."),
+        (None, "ship", ("ship", 0.6), ("ship", 0.7), "Both say ship; B is surer, 70 % against 60 %."),
+        (
+            None,
+            "ship",
+            ("ship", 0.6),
+            ("cat", 0.7),
+            "A says ship (60 %), B says cat (70 %); which is right is not known.",
+        ),
+        ("dog", "ship", ("ship", 0.6), ("cat", 0.7), "Neither is right: A says ship (60 %), B says cat (70 %)."),
+        ("cat", "ship", ("ship", 0.6), ("cat", 0.7), "B fixes it, A does not."),
+        ("ship", "ship", ("ship", 0.6), ("cat", 0.7), "B breaks it, A does not."),
+        ("ship", "ship", ("ship", 0.6), (None, None), "B breaks it, A does not."),
+    ],
+)
+def test_who_does_better_is_said_in_a_line(
+    words_page: Any, truth: Any, before: str, one: Any, other: Any, words: str
+) -> None:
+    pair = [
+        {"name": name, "true_label": truth, "label_before": before, "label": label, "probability": probability}
+        for name, (label, probability) in (("A", one), ("B", other))
+    ]
+    said = words_page.evaluate("async (pair) => (await import('/static/js/words.js')).winner(...pair)", pair)
+    assert said == words
 
 
 def test_lines_are_copied(open_page: OpenPage) -> None:
@@ -230,12 +279,17 @@ def test_first_paint_does_not_wait_for_the_model_and_nothing_jumps(open_page: Op
         assert page.locator(place).first.is_visible(), place
         boxes[place] = page.locator(place).first.bounding_box()
     assert page.locator("#model").text_content() == "Loading the model …"
+    waiting = ("#adapt", "#play", "#scrubber", "#corruption", ".method", ".settings-button", ".compare-button")
+    for place in (*waiting, "#gallery-method", "#gallery-corruption"):
+        assert page.locator(place).is_disabled(), place
     page.route("**/api/**", lambda route: route.continue_())  # the last handler goes first
     for route in held:
         route.continue_()
     sync_api.expect(page.locator("#announce")).not_to_be_empty()
     for place, box in boxes.items():
         assert page.locator(place).first.bounding_box() == pytest.approx(box, abs=1), place
+    for place in (*waiting, "#gallery-method", "#gallery-corruption"):
+        assert page.locator(place).is_enabled(), place
 
 
 def test_a_request_that_is_no_longer_wanted_is_stopped(open_page: OpenPage) -> None:
@@ -248,4 +302,4 @@ def test_a_request_that_is_no_longer_wanted_is_stopped(open_page: OpenPage) -> N
         page.locator(".method").select_option("ttaps")
     with page.expect_event("requestfailed", of_ttaps):
         announced(page, lambda: page.locator(".method").select_option("source"))
-    assert page.locator("#announce").text_content().startswith("source: No adaptation")
+    assert page.locator("#announce").text_content().startswith("Source: No adaptation")

@@ -96,6 +96,16 @@ def test_on_a_phone_the_controls_are_in_reach(open_page: OpenPage) -> None:
     page.locator("#adapt").tap()
 
 
+@pytest.mark.parametrize(("width", "height"), [(1440, 830), (840, 690)])
+def test_the_bar_at_the_bottom_hides_no_class(open_page: OpenPage, width: int, height: int) -> None:
+    page = open_page(viewport={"width": width, "height": height})
+    if width < 1240:  # the input is above
+        page.locator(".lane").evaluate("(lane) => lane.scrollIntoView()")
+    last, bar = page.locator(".bars li").last.bounding_box(), page.locator(".dock").bounding_box()
+    assert page.locator(".answer-stage h3").bounding_box()["y"] > 52  # below the header
+    assert last["y"] + last["height"] <= bar["y"]
+
+
 def test_everything_has_a_name(open_page: OpenPage) -> None:
     page = open_page()
     page.get_by_role("button", name="Settings").click()

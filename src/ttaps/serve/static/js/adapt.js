@@ -8,8 +8,9 @@ import { Lane } from "./lane.js";
 import { ownImages } from "./own-image.js";
 import { Player } from "./player.js";
 import { Samples, sampleUrl } from "./samples.js";
+import { methodName } from "./spec.js";
 import { Subject } from "./subject.js";
-import { readable } from "./words.js";
+import { readable, winner } from "./words.js";
 
 const SECOND = ["augment:tuned", "source"]; // what to compare with first, if the model supports it
 
@@ -41,7 +42,7 @@ export class AdaptTab {
   loadModel(facts) {
     this.facts = facts;
     this.lanes[0].fill(facts, facts.model.default_method);
-    find(".compare-button").disabled = false;
+    find(".compare-button").disabled = find("#adapt").disabled = false;
     if (this.subject.about) return this.again();
     const { sample, ...damage } = facts.start;
     Object.assign(this.subject, damage);
@@ -103,6 +104,7 @@ export class AdaptTab {
     const { signal } = this.abort;
     this.tell(null);
     find("#announce").textContent = "";
+    find("#winner").textContent = "\u00a0";
     find("#adapt").classList.remove("wanted");
     find("#lanes").classList.remove("stale");
     find("#adapt").setAttribute("aria-busy", "true");
@@ -142,9 +144,17 @@ export class AdaptTab {
     showCode(find("#code"), this.lanes.map(({ run }) => run.result));
     const parts = this.lanes.map((lane) => {
       const { label, label_before: before } = lane.run.result;
-      return `${lane.panel.base.spec}: ${lane.summary()} Before: ${readable(before)}, now: ${readable(label)}.`;
+      return `${lane.panel.base.name}: ${lane.summary()} Before: ${readable(before)}, now: ${readable(label)}.`;
     });
+    if (this.lanes.length > 1) parts.unshift((find("#winner").textContent = this.winner()));
     find("#announce").textContent = parts.join(" ");
+  }
+
+  /** Say in a line which of the two methods does better on this image. */
+  winner() {
+    const ways = [({ panel }) => methodName(panel.base.method), ({ panel }) => panel.base.name, ({ spec }) => spec];
+    const names = ways.map((way) => this.lanes.map(way)).find(([one, other], index) => one !== other || index === 2);
+    return winner(...this.lanes.map(({ run }, index) => ({ ...run.result, name: names[index] })));
   }
 
   fail(error) {
@@ -159,6 +169,7 @@ export class AdaptTab {
     if (two) this.addLane();
     else this.lanes.pop().root.remove();
     find("#pipeline").classList.toggle("two", two);
+    find("#winner").hidden = !two;
     button.setAttribute("aria-pressed", String(two));
     button.textContent = two ? "Stop comparing" : "Compare with another method";
     this.again();

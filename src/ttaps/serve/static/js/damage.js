@@ -33,6 +33,7 @@ export class Damage {
   async load() {
     this.corruptions = await getJson("/api/corruptions");
     fillCorruptions(this.select, this.corruptions);
+    this.select.disabled = false;
     return this.corruptions;
   }
 

@@ -27,6 +27,7 @@ export class Gallery {
     this.method.value = model.default_method;
     this.corruptions = corruptions;
     this.offer(corruptions.map(({ name }) => name));
+    this.method.disabled = this.corruption.disabled = false;
     this.ready = true;
     if (this.wanted) this.load();
   }

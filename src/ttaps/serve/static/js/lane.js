@@ -38,7 +38,7 @@ export class Lane {
 
   choose(quietly = false) {
     this.root.style.setProperty("--accent", methodColor(this.spec));
-    this.root.setAttribute("aria-label", `Adaptation by ${this.panel.base.spec}`);
+    this.root.setAttribute("aria-label", `Adaptation by ${this.panel.base.name}`);
     if (!quietly) this.changed();
   }
 

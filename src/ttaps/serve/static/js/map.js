@@ -6,6 +6,7 @@ import { readable } from "./words.js";
 
 const MARGIN = 5;
 const LABEL_HEIGHT = 4.4;
+const MARK = 1.6;
 
 export class PrototypeMap {
   /** @param {SVGElement} svg its view box is 100 by 100 */
@@ -72,7 +73,7 @@ export class PrototypeMap {
     const now = place(here);
     const done = points.slice(0, Math.floor(time) + 1);
     this.path.setAttribute("points", [...done, now].map(({ x, y }) => `${x},${y}`).join(" "));
-    this.marks.replaceChildren(...done.slice(1).map(({ x, y }) => draw("circle", { cx: x, cy: y, r: 0.9 })));
+    this.marks.replaceChildren(...stepMarks(done, now));
     set(this.start, { cx: points[0].x, cy: points[0].y, visibility: time > 0 ? "visible" : "hidden" });
     set(this.z, { transform: `translate(${now.x} ${now.y})`, visibility: "visible" });
     this.light(run.nearest[Math.min(Math.round(time), run.last)] ?? []);
@@ -113,6 +114,16 @@ export class PrototypeMap {
 }
 
 const place = ({ x, y }) => ({ x: MARGIN + (100 - 2 * MARGIN) * x, y: MARGIN + (100 - 2 * MARGIN) * y });
+
+/** Return the steps taken as numbered marks, but for those that would cover z, the start or an earlier one. */
+function stepMarks(points, z) {
+  const shown = [z, points[0]];
+  for (const [step, { x, y }] of points.entries()) {
+    if (shown.every((one) => Math.hypot(one.x - x, one.y - y) > 2 * MARK)) shown.push({ step, x, y });
+  }
+  return shown.slice(2).map(({ step, x, y }) =>
+    draw("g", { transform: `translate(${x} ${y})` }, draw("circle", { r: MARK }), draw("text", { y: 0.8 }, step)));
+}
 
 /** Return the point below the densest part of some points; nothing for none. */
 function middle(points) {

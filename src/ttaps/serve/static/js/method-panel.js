@@ -97,16 +97,16 @@ export class MethodPanel {
       input.closest(".setting").classList.toggle("changed", input.dataset.name in this.own);
     }
     const { summary, adapts } = this.base.method;
-    this.about.textContent = summary;
+    this.about.replaceChildren(make("code", {}, this.spec), summary);
     this.about.title = `${summary}\nAdapts: ${adapts}.`;
   }
 }
 
 /** Fill a choice with all methods; those that the model does not support are shown, with the reason, but cannot be chosen. */
 export function fillMethods(select, choices) {
-  const options = choices.map(({ spec, method }) => {
+  const options = choices.map(({ spec, name, method }) => {
     const why = method.supported ? "" : ` (${method.reason})`;
-    return make("option", { value: spec, disabled: !method.supported, title: why }, spec + (why ? " – not for this model" : ""));
+    return make("option", { value: spec, disabled: !method.supported, title: spec + why }, name + (why ? " – not for this model" : ""));
   });
   select.replaceChildren(...options);
 }

@@ -25,9 +25,14 @@ export const same = (one, other) => JSON.stringify(one) === JSON.stringify(other
 export function bases(methods) {
   return methods.flatMap((method) => {
     const own = (preset) => !same(baseSettings(method, preset), baseSettings(method, ""));
-    return ["", ...method.presets.filter(own)].map((preset) => ({ spec: preset ? `${method.name}:${preset}` : method.name, method, preset }));
+    return ["", ...method.presets.filter(own)].map((preset) => ({ spec: preset ? `${method.name}:${preset}` : method.name, name: methodName(method) + (preset && `, ${PRESETS[preset] ?? preset}`), method, preset }));
   });
 }
+
+const PRESETS = { paper: "as published", reference: "as in the authors' code", fast: "one large step", tuned: "tuned" };
+
+/** Return the name of a method in words: its summary begins with it. */
+export const methodName = ({ summary }) => summary.split(/[:(]/)[0].trim();
 
 function writeValue(value) {
   if (typeof value !== "string") return JSON.stringify(value);

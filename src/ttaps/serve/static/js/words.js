@@ -37,3 +37,20 @@ export function verdict(result, threshold) {
   }
   return same ? "Unchanged: the label stays the same." : "Changed: another label than before.";
 }
+
+/** Say which of two methods does better on an image that both started from the same label for. */
+export function winner(one, other) {
+  const says = ({ name, label, probability }) => `${name} says ${label === null ? "nothing" : `${readable(label)} (${percent(probability)})`}`;
+  const truth = one.true_label;
+  const [better, worse] = other.label === truth ? [other, one] : [one, other];
+  if (one.label === other.label) {
+    const [high, low] = [one, other].sort((first, second) => second.probability - first.probability);
+    const [most, least] = [percent(high.probability), percent(low.probability)];
+    const surer = most === least ? "equally sure" : `${high.name} is surer, ${most} against ${least}`;
+    return `Both say ${readable(one.label) || "nothing"}${truth ? (one.label === truth ? ", which is right" : ", which is wrong") : ""}; ${surer}.`;
+  }
+  if (!truth) return `${says(one)}, ${says(other)}; which is right is not known.`;
+  if (better.label !== truth) return `Neither is right: ${says(one)}, ${says(other)}.`;
+  if (one.label_before === truth) return `${worse.name} breaks it, ${better.name} does not.`;
+  return `${better.name} fixes it, ${worse.name} does not.`;
+}
