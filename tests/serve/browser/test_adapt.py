@@ -211,7 +211,7 @@ def test_two_methods_side_by_side(open_page: OpenPage, site: Served) -> None:
     announced(page, lambda: page.locator(".method").nth(1).select_option("source"))
     assert bars(page, 1) == percents(answers[0]["trace"][0])
     assert answers[0]["outcome"] == "fixed"
-    assert page.locator("#winner").text_content() == "TTAPS fixes it, Source does not."
+    assert page.locator("#winner").text_content() == "TTAPS fixes it, Unadapted model does not."
     assert page.locator(".code code").count() == 4
     announced(page, lambda: page.get_by_role("button", name="Stop comparing").click())
     assert page.locator(".lane").count() == 1
@@ -302,4 +302,4 @@ def test_a_request_that_is_no_longer_wanted_is_stopped(open_page: OpenPage) -> N
         page.locator(".method").select_option("ttaps")
     with page.expect_event("requestfailed", of_ttaps):
         announced(page, lambda: page.locator(".method").select_option("source"))
-    assert page.locator("#announce").text_content().startswith("Source: No adaptation")
+    assert page.locator("#announce").text_content().startswith("Unadapted model: No adaptation")

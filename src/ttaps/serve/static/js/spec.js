@@ -31,8 +31,8 @@ export function bases(methods) {
 
 const PRESETS = { paper: "as published", reference: "as in the authors' code", fast: "one large step", tuned: "tuned" };
 
-/** Return the name of a method in words: its summary begins with it. */
-export const methodName = ({ summary }) => summary.split(/[:(]/)[0].trim();
+/** Return the name of a method in words: its summary begins with it, but "source" is a word of the field only. */
+export const methodName = ({ name, summary }) => (name === "source" ? "Unadapted model" : summary.split(/[:(]/)[0].trim());
 
 function writeValue(value) {
   if (typeof value !== "string") return JSON.stringify(value);
