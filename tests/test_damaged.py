@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sqlite3
 import zipfile
 from pathlib import Path
@@ -117,3 +118,18 @@ def test_a_second_interrupt_while_the_first_is_told(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(cli, "run_command", interrupted)
     assert cli.main(["methods"]) == 130
+
+
+def test_a_second_interrupt_after_the_first_was_told_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "parse", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert cli.main(["methods"]) == 130
+        assert (
+            signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+        )  # in Python's hands it is a traceback in some finalizer
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -5,8 +5,10 @@ import importlib
 import io
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import field, make_dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -68,6 +70,8 @@ def run_command(arguments: list[str]) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     except KeyboardInterrupt:
+        with suppress(ValueError):  # this is not the main thread
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second ends it at once, wherever it is then
         resumes = " The same command resumes it." if command in RESUMABLE else ""
         print(f"\nttaps {command}: stopped.{resumes}", file=sys.stderr)
         return 130
