@@ -27,7 +27,7 @@ from ttaps.data import download
 from ttaps.evaluation import store
 
 DISK = 24  # megabytes of the file system whose power is cut
-ENDED = {0, 1, 130, -signal.SIGTERM, -signal.SIGKILL}
+ENDED = {0, 1, 130, -signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}  # for a shell -SIGINT is 130, too
 
 
 @dataclass(frozen=True)
