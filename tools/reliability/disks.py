@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import subprocess
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,7 +46,7 @@ class Failing:
         self.fresh, self.killed = (place.inputs / f"{subject.name}, {how}" for how in ("fresh", "killed"))
         self.fresh.mkdir()
         subject.prepare(place, self.fresh)
-        found, self.calls, self.left = [], {}, {}
+        found, self.calls, self.left, self.seconds = [], {}, {}, dict.fromkeys(FAULTS, 0.0)
         for fault, (kinds, _, _) in FAULTS.items():
             with self._begin() as folder, faults.armed(folder, kinds):
                 subject.run(place, folder, 0)
@@ -61,9 +62,17 @@ class Failing:
                 self._wait(subject.start(place, folder, 0))
             shutil.copytree(folder, self.killed)
 
+    def case(self, fault: str) -> Case:
+        """Return the trial of the next call that has not had its turn."""
+        return Case(f"{fault}: {self.subject.name}", partial(self.next_call, fault), of=self.calls[fault])
+
     def next_call(self, fault: str) -> int:
         """Let the next call that has not had its turn fail."""
-        return self.at_call(fault, self.left[fault].popleft())
+        began = time.monotonic()
+        try:
+            return self.at_call(fault, self.left[fault].popleft())
+        finally:
+            self.seconds[fault] += time.monotonic() - began
 
     def after_a_kill(self, fault: str) -> int:
         """Let any call of the command that goes on where it was killed fail."""
@@ -209,22 +218,16 @@ def single_commands() -> Iterator[Subject]:
 
 
 def cases(place: Place, faults: Faults) -> Iterator[Case]:
-    """Yield every command on every kind of bad disk in turn, until every call has failed once."""
+    """Yield every command on every kind of bad disk, then all calls, until every one has failed once."""
     with ready(place):
         chosen = [SUBJECTS[number] for number in (2, 5, 8)] if place.short else single_commands()
         failing = [Failing(place, subject, faults) for subject in chosen]
-        turn = 0
-        while any(left for one in failing for left in one.left.values()):
-            for one in failing:
-                name = one.subject.name
-                for fault in FAULTS:
-                    if one.left[fault]:
-                        yield Case(f"{fault}: {name}", partial(one.next_call, fault), of=one.calls[fault])
-                    if turn % 6 == 1:
-                        yield Case(f"{fault}, after a kill: {name}", partial(one.after_a_kill, fault))
-                if turn % 12 == 0:
-                    yield Case(f"small disk: {name}", one.small)
-                    yield Case(f"read-only: {name}", one.read_only)
-            if place.short:
-                return
-            turn += 1
+        for one in failing:
+            yield Case(f"small disk: {one.subject.name}", one.small)
+            yield Case(f"read-only: {one.subject.name}", one.read_only)
+            for fault in FAULTS:
+                yield one.case(fault)
+                yield Case(f"{fault}, after a kill: {one.subject.name}", partial(one.after_a_kill, fault))
+        while not place.short and (left := [(one, fault) for one in failing for fault in FAULTS if one.left[fault]]):
+            one, fault = min(left, key=lambda pair: pair[0].seconds[pair[1]])  # each gets as much time as the others
+            yield one.case(fault)

@@ -49,7 +49,7 @@ def run(setting: Setting, folder: Path, place: Place) -> None:
     def work(part: Shard) -> int:
         torch.set_num_threads(setting.threads)
         with patch.object(plan, "stratified_order", partial(in_order, setting.order)):
-            evaluate(small_model(), small_benchmark(2 if place.short else IMAGES), parse_methods(METHODS), (0, 1), folder=folder,
+            evaluate(small_model(), small_benchmark(2 if place.short else IMAGES), parse_methods(METHODS), (0,), folder=folder,
                      shard=part, group=setting.group)  # fmt: skip
         return 0
 
@@ -75,9 +75,9 @@ def in_order(order: str, labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """Keep every core busy."""
+    """Keep every core that this program may use busy."""
     burning = []
-    for _ in range(os.cpu_count() or 1):
+    for _ in os.sched_getaffinity(0):
         if not (pid := os.fork()):
             forks.end_with_parent()
             while True:
