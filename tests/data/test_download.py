@@ -207,6 +207,13 @@ def test_leftovers_of_a_killed_run_are_never_data(site: Server, tmp_path: Path) 
     assert_whole(SMALL10, root)
 
 
+def test_an_archive_that_a_run_killed_at_its_end_left_is_removed(tmp_path: Path) -> None:
+    left = write_files(SMALL10, tmp_path).parent / f".{SMALL10.archive}.part"
+    left.write_bytes(ARCHIVES["cifar10"])
+    download("cifar10", tmp_path)
+    assert not left.exists()
+
+
 @pytest.mark.parametrize("source", ["archive", "npm"])
 def test_interrupted_anywhere_and_run_again_it_finishes(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

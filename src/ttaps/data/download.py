@@ -14,6 +14,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from urllib.error import HTTPError
@@ -44,6 +45,8 @@ def download(name: str, root: Path) -> Path:
     try:
         if not find_problem(layout, root):  # before the lock: nothing is written into a shared root that is right
             log_info(f"{root / layout.folder} is already there, and every pixel and label is right.")
+            with suppress(OSError):  # there is none, or one may only read
+                (root / f".{layout.archive}.part").unlink()  # the run that finished was killed before it did so
             return root / layout.folder
         root.mkdir(parents=True, exist_ok=True)
         with file_lock(root / f".{name}.lock", "downloading this data set"):

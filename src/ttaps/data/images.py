@@ -80,7 +80,7 @@ def read_image(file: Path | IO[bytes], size: int = 32) -> tuple[NDArray[np.uint8
         limit = f"{MAX_PIXELS // 10**6} megapixels and {MAX_SIDE:,} pixels a side"
         raise DataError(f"{path} is too large ({error}): at most {limit} are read.\nMake it smaller first.") from error
     except Exception as error:  # on damaged bytes Pillow's decoders raise whatever their parser ran into
-        raise DataError(f"{path} is damaged or truncated ({error}).") from error
+        raise DataError(f"{path} is damaged or truncated ({error}).\nRestore it from a copy, or remove it.") from error
     return fit(image, size)
 
 
