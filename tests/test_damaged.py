@@ -54,6 +54,13 @@ def test_a_damaged_line_of_metrics_is_dropped(tmp_path: Path, line: str) -> None
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
 
 
+@pytest.mark.parametrize("step", ["9" * 400, '"a"', "[]", "{}"])
+def test_a_learning_curve_with_a_step_that_is_no_number(tmp_path: Path, step: str) -> None:
+    (tmp_path / run_dir.METRICS).write_text(f'{{"step": 1, "epoch": 1, "ce": 1}}\n{{"step": {step}}}\n')
+    with pytest.raises(TtapsError, match="cannot be read"):
+        read_curve("run", tmp_path)
+
+
 def test_a_row_of_metrics_is_synced_before_the_state_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = []
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))

@@ -60,9 +60,9 @@ def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
     missing, path = f"{name} has no record of its training", folder / METRICS
     try:
         rows = pd.DataFrame([json.loads(line) for line in path.read_text("utf-8").splitlines() if line.endswith("}")])
-    except (OSError, ValueError, RecursionError) as error:
+        rows = rows.reindex(columns=["step", "epoch", "validation_accuracy", "ce"]).astype(float)
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise TtapsError(f"{missing}: {path} cannot be read ({error}).") from error
-    rows = rows.reindex(columns=["step", "epoch", "validation_accuracy", "ce"])
     logged = rows.dropna(subset=["epoch"])
     if logged.empty:
         raise TtapsError(f"{missing} yet: {path} has no step in it.")
