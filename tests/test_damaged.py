@@ -119,6 +119,16 @@ def test_an_input_output_error_while_leftovers_are_removed(tmp_path: Path, monke
     assert "Check the disk, then run the command again" in str(cli.explain(caught.value))
 
 
+def test_an_input_output_error_while_settings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(path: Path, *_: object) -> str:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "read_text", failing)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        read_toml(tmp_path / "train.toml")
+    assert "Check the disk, then run the command again" in str(cli.explain(caught.value))
+
+
 def test_a_second_interrupt_while_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt

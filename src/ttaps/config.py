@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import errno
 import json
 import math
 import tomllib
@@ -119,6 +120,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # text that is no TOML or no text at all, or thousands of brackets
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     except OSError as error:
+        if error.errno == errno.EIO:  # no wrong command: the command line says what to do about a failing disk
+            raise
         raise UsageError(f"Cannot read {path}: {error.strerror}") from error
 
 
