@@ -28,7 +28,9 @@ FAULTS: dict[str, tuple[Kind, Action, int]] = {
     "full disk from call n on": (FULL, Action.FAIL_FROM, errno.ENOSPC),
     "input/output error at call n": (CHANGES | Kind.READ, Action.FAIL_ONCE, errno.EIO),
 }
-REMEDY = re.compile("room|permission|right to|choose another|again|move it away|remove|restore", re.IGNORECASE)
+REMEDY = re.compile(
+    "room|download it|permission|right to|choose another|again|move it away|remove|restore", re.IGNORECASE
+)
 
 
 def in_turn(called: Sequence[str], rng: random.Random) -> list[int]:
