@@ -12,5 +12,6 @@ draw() { # NAME FIGURE FOLDER...: one of the figures that ttaps report draws, un
 }
 
 draw bars cifar10-c-5-bars-ttaps-tuned "$page/adapted"
+python tools/frontier.py docs/figures/frontier.png docs/results/frontier.csv "$page/adapted" reproduced/small/results > /dev/null
 ttaps info jt+ent-cifar10 baseline-cifar10 --figure docs/figures/learning.png > /dev/null
 ttaps demo --out docs/demo.png > /dev/null

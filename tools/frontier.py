@@ -59,6 +59,9 @@ def frontier_figure(table: pd.DataFrame) -> Any:
                 axes.annotate(str(line.spec), (line.cost, line.change), (4, 3), textcoords="offset points", fontsize=5)
         axes.plot([], [], marker, color="#444444", markersize=4, label=model)
     axes.set(xscale="log", xlabel="time per image / plain prediction", ylabel="change in accuracy, points")
+    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500) if tick <= table["cost"].max()]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.set_xticks([], minor=True)
     axes.legend(fontsize=6)
     axes.grid()
     return figure

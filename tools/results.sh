@@ -20,9 +20,9 @@ main() {
 
 # What adaptation changes, on the first images of those.
 adapted() {
-  evaluate cifar10 --data cifar10-c --methods source,ttaps:tuned,augment:tuned --limit 300 --out "$out/adapted"
-  evaluate cifar10 --data cifar10-c --methods ttaps:fast --limit 100 --out "$out/adapted"
-  evaluate cifar10 --data cifar10-c --methods tent --limit 50 --out "$out/adapted"
+  evaluate cifar10 --data cifar10-c --methods source,ttaps:tuned,augment:tuned --limit 1000 --out "$out/adapted"
+  evaluate cifar10 --data cifar10-c --methods ttaps:fast --limit 50 --out "$out/adapted"
+  evaluate cifar10 --data cifar10-c --methods tent --limit 100 --out "$out/adapted"
 }
 
 # Severities 1 to 5.

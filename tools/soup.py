@@ -1,4 +1,5 @@
-"""Average the weights of two models that were trained from the same start (a model soup, Wortsman et al., 2022).
+"""Average the weights of two models that were trained from the same start (a model soup, Wortsman et al., 2022), or of a model and what
+it started from (WiSE-FT).
 
 python tools/soup.py models/jt+ent-cifar10 models/baseline-cifar10 0.5 runs/cifar10
 Prototypes and heads are the first model's; all other weights are its own and, by the given share, the other's.
@@ -20,7 +21,8 @@ KEPT = ("train.toml", "metrics.jsonl")
 def soup(first: Path, other: Path, share: float, out: Path) -> None:
     model, second = load_model(first), load_model(other)
     start, theirs = model.info.get("init_from"), second.info.get("init_from")
-    if start != theirs:
+    own_start = start is not None and start["fingerprint"] == second.fingerprint
+    if start != theirs and not own_start:
         raise SystemExit(f"{first} started from {start}, {other} from {theirs}: weights of strangers do not average.")
     network, weights = as_network(model.network), second.network.state_dict()
     for name, weight in network.state_dict().items():
@@ -28,11 +30,16 @@ def soup(first: Path, other: Path, share: float, out: Path) -> None:
             weight.lerp_(weights[name], share)
     info = {name: value for name, value in model.info.items() if name not in ("format", "ttaps", "validation_accuracy")}
     card = model.card.split("\nMeasured (")[0]
+    what = (
+        "what it started from"
+        if own_start
+        else f"cross-entropy\nalone from the same start ({second.info['hours']:g} hours)"
+    )
     card += (
         f"\nThese weights are {1 - share:g} of that run ({model.fingerprint}) and {share:g} of `{other.name}` ({second.fingerprint}),"
-        f" cross-entropy\nalone from the same start ({second.info['hours']:g} hours): `tools/soup.py` averages them.\n"
+        f" {what}: `tools/soup.py` averages them.\n"
     )
-    hours = round(float(model.info["hours"]) + float(second.info["hours"]), 2)
+    hours = round(float(model.info["hours"]) + (0 if own_start else float(second.info["hours"])), 2)
     out.mkdir(parents=True, exist_ok=True)
     save_model(out, network, model.classes, info | {"hours": hours, "soup": {other.name: share}}, card)
     for name in KEPT:
