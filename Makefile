@@ -27,6 +27,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 $(READY): pyproject.toml $(if $(PINNED),requirements-ci.txt)
 	$(PYTHON) -m venv .venv
+	$(if $(CI),$(if $(PINNED),,@echo "requirements-ci.txt is not for $(HERE): nothing is pinned"))
 	$(INSTALL) torch==2.13.0
 	$(if $(PINNED),$(INSTALL) --require-hashes --no-deps --requirement requirements-ci.txt)
 	$(INSTALL) $(if $(PINNED),--no-deps --no-build-isolation) --editable '.[corruptions,figures,umap,serve,dev]'

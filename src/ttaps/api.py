@@ -189,7 +189,7 @@ def _array(image: Any, size: int) -> Tensor:
         return torch.from_numpy(fit(Image.fromarray(np.ascontiguousarray(pixels)), size)[0])
     if pixels.shape != (size, size, 3):
         raise UsageError(
-            f"An image array must be uint8 of shape (3, H, W), (H, W, 3), (H, W, 4) or (H, W), or for this model float of shape "
+            f"An image array must be uint8 of shape (3, H, W), (H, W, 3), (H, W, 4), (H, W, 1) or (H, W), or for this model float of shape "
             f"(3, {size}, {size}) or ({size}, {size}, 3), not {pixels.dtype} of shape {tuple(image.shape)}."
         )
     if not np.issubdtype(pixels.dtype, np.floating) or not ((pixels >= 0) & (pixels <= 1)).all():

@@ -124,11 +124,12 @@ def read_grid(path: Path) -> tuple[Grid, list[Job]]:
             ensure_supported(method, network, config.objective)
         seeds, sizes = column.seeds or grid.seeds, column.prototypes or (config.model.num_prototypes,)
         models = [replace(config.model, num_prototypes=size) for size in sizes]
-        images = column.images_per_corruption or grid.images_per_corruption
+        images = column.images_per_corruption
+        images = grid.images_per_corruption if images is None else images
         kinds += [(Job(replace(config, model=model), methods, images), seeds) for model in models]
     every = dict.fromkeys(seed for _, seeds in [((), grid.seeds), *kinds] for seed in seeds)
     jobs = [replace(job, train=replace(job.train, seed=seed)) for seed in every for job, own in kinds if seed in own]
-    for one, other in combinations(jobs, 2):  # a second column may only evaluate the same model on fewer images
+    for one, other in combinations(jobs, 2):  # a second column may evaluate the same model on another number of images
         same = one.train == other.train and one.images_per_corruption != other.images_per_corruption
         if one.name == other.name and not same:
             raise UsageError(f"{path}: two columns train a model called {one.name}.")

@@ -23,6 +23,7 @@ from ttaps.data import build as builder
 from ttaps.data.build import build, build_from
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.sample import read_sample
+from ttaps.data.verify import C_FILES
 from ttaps.errors import DataError, TtapsError, UsageError
 from ttaps.files import file_lock
 
@@ -75,6 +76,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "CIFAR-10-C"
     build_from(clean(), folder, corruptions=NAMES, workers=1)
     return folder
+
+
+def test_all_are_the_nineteen_of_cifar_10_c(tmp_path: Path) -> None:
+    images = clean()
+    build_from(replace(images, images=images.images[:1], labels=images.labels[:1]), tmp_path / "C", workers=1)
+    assert {path.name for path in (tmp_path / "C").glob("*.npy")} == {*C_FILES}
+    assert len(C_FILES) == 20  # and the labels
 
 
 def test_files_have_the_official_layout(whole: Path) -> None:

@@ -126,6 +126,8 @@ def test_sizes_and_classes_that_do_not_fit(file: Path) -> None:
         ttaps.load(f"{file}:make_net", size=1)
     with pytest.raises(UsageError, match="gives 3 logits, but 2 classes are named"):
         ttaps.load(f"{file}:make_net", size=16, classes=("a", "b"))
+    with pytest.raises(UsageError, match=r"a list of names, not the text 'names\.txt'"):
+        ttaps.load(f"{file}:make_net", size=16, classes="names.txt")
     with pytest.raises(UsageError, match="has its own"):
         ttaps.load("cifar10", size=16)
 

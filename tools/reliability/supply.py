@@ -178,11 +178,13 @@ def bundled_audit() -> int:
     except PackageNotFoundError:
         raise Skipped("no database is installed: pip install safety-db") from None
     database = json.loads(path.read_text("utf-8"))
-    known = {name.lower().replace("_", "-"): ranges for name, ranges in database.items()}
+    known = {name.lower().replace("_", "-").replace(".", "-"): ranges for name, ranges in database.items()}
     listed = {name: version for name, version in pins().items() if name in known}
     if bad := [name for name, version in listed.items() if any(version in SpecifierSet(one) for one in known[name])]:
         raise Failed(f"known vulnerabilities: {', '.join(bad)}")
-    return len(pins())
+    if not listed:
+        raise Skipped("none of the pinned packages is in safety-db")
+    return len(listed)
 
 
 def cases(place: Place, faults: Faults) -> Iterator[Case]:

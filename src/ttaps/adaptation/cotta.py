@@ -1,4 +1,4 @@
-"""CoTTA (Wang et al., 2022): follow a teacher that is the running mean of the weights, asks views where in doubt, and forgets a little."""
+"""CoTTA (Wang et al., 2022): follow a teacher, the running mean of the weights, which averages over views in doubt; reset some weights."""
 
 from dataclasses import dataclass, field
 
@@ -33,7 +33,8 @@ class Cotta(Tent):
     adapts = "all weights"
 
     online: bool = True
-    """Keep weights, teacher and optimizer from image to image: results depend on the order. By itself an image has its views only."""
+    """Keep weights, teacher and optimizer from image to image: results depend on the order.
+    A single image alone gets the mean over its views and nothing else."""
     ema_decay: float = 0.999
     """α of the teacher's weights: teacher ← α teacher + (1 - α) student after every step."""
     restore_p: float = 0.01

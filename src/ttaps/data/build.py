@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttaps.data.cifar import FOLDERS, LAYOUTS, read_cifar
-from ttaps.data.corruptions import DETERMINISTIC, RANDOM, SEVERITIES, check_corruption, corrupt_set
+from ttaps.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES, check_corruption, corrupt_set
 from ttaps.data.corruptions.tools import Pixels, require
 from ttaps.data.images import ImageSet
 from ttaps.errors import DataError, TtapsError, UsageError
@@ -67,7 +67,7 @@ def build_from(
         done = {file for file in manifest["files"] if (folder / file).exists()}
         if "labels.npy" not in done:
             finish("labels.npy", np.tile(labels, len(SEVERITIES)).astype(np.uint8))
-        wanted = dict.fromkeys(corruptions or (*DETERMINISTIC, *RANDOM))
+        wanted = dict.fromkeys(corruptions or (*CORRUPTIONS, *EXTRA_CORRUPTIONS))
         missing = [corruption for corruption in wanted if f"{corruption}.npy" not in done]
         size = len(images) * len(SEVERITIES)
         with bar() as progress, worker_pool(workers) as pool:

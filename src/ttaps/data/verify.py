@@ -16,9 +16,9 @@ from ttaps.progress import bar
 
 OFFICIAL_CIFAR100_TEST = "f0ef6b0ae62326f3e7ffdfab6717acfc"  # md5 of the file; it has the images in the official order
 OFFICIAL_MD5: dict[str, dict[str, str]] = json.loads((files("ttaps.data") / "cifar_c_md5.json").read_text())
-# The other corruptions were drawn from an unseeded generator: no rebuilt copy can have the official md5.
-MUST_MATCH = {f"{name}.npy" for name in ("labels", *DETERMINISTIC)}
 C_FILES = tuple(f"{name}.npy" for name in ("labels", *CORRUPTIONS, *EXTRA_CORRUPTIONS))
+# The other corruptions were drawn from an unseeded generator: no rebuilt copy can have the official md5.
+MUST_MATCH = {*C_FILES} & {f"{name}.npy" for name in ("labels", *DETERMINISTIC)}
 MB = 1_000_000
 
 

@@ -144,6 +144,8 @@ def read_presets(folder: Path, weights: str = "") -> dict[str, Any]:
 
 def own_model(network: Network | Classifier, name: str, classes: Sequence[str] = ()) -> Model:
     """Return a model of a network that no folder describes, after a look at what it makes of one image."""
+    if isinstance(classes, str):
+        raise UsageError(f"classes must be a list of names, not the text {classes!r}.")
     weight, size = next(network.parameters(), torch.empty(0)), network.image_size
     with explain_failure("module", size), eval_mode(network), torch.no_grad():
         count = network(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=weight.device)).shape[1]

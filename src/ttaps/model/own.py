@@ -7,7 +7,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -188,7 +188,7 @@ def _read_state(path: Path, trust: bool) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
-        with _importable_from(Path.cwd()):  # a whole module names the file of its class
+        with _importable_from(Path.cwd()) if trust else nullcontext():  # a whole module names the file of its class
             found = torch.load(path, map_location="cpu", weights_only=not trust)
     except pickle.UnpicklingError as error:
         raise CheckpointError(

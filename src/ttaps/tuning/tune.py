@@ -31,7 +31,7 @@ from ttaps.tuning.tuner import FRESH, Tuner, validation_benchmark
 
 RUNGS = ((16, 0.2), (6, 0.5), (2, 1.0))  # candidates, and the share of the images that they see
 KINDS = 3  # kinds of views that go on after a look at all
-IMAGES, LEAST, TRIAL = 5000, 96, 24
+IMAGES, LEAST, TRIAL = 5000, 360, 24  # at least: the first fifth has every corruption at every severity
 SIZE = "tune.json"  # beside the rows: how many images a limited time allows, so that a resumed run has as many
 ITEM = ["corruption", "severity", "image"]
 
@@ -132,7 +132,7 @@ def tune(
 ) -> Tuned:
     """Choose test-time settings for a model with prototypes on its own validation images, and write them as its presets.
 
-    Settings are chosen on ``images`` images, clean and under corruptions that no test set has, or as many as ``minutes`` allow, and
+    Settings are chosen on ``images`` images, clean and under corruptions that are not the test's, or as many as ``minutes`` allow, and
     confirmed on six tenths as many others. ``data`` is needed where the model does not say what it was trained on. ``presets.toml`` is
     written into ``out``, the model's folder unless given; rows are kept in ``results``, and the same call resumes what was stopped.
     """

@@ -48,7 +48,7 @@ BLOCK = 64
 
 def validation_benchmark(model: Model, data: str | Path | ImageSet | None, root: Path | None) -> Benchmark:
     """Return the model's validation images, the fifth of its training set that it was not trained on, or all of other ``data``,
-    clean (severity 0) and under the corruptions that no test set has."""
+    clean (severity 0) and under corruptions that are not the test's."""
     own = str(model.info.get("data", ""))
     if isinstance(data, ImageSet):
         images = data

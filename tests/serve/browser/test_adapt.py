@@ -211,7 +211,7 @@ def test_two_methods_side_by_side(open_page: OpenPage, site: Served) -> None:
     announced(page, lambda: page.locator(".method").nth(1).select_option("source"))
     assert bars(page, 1) == percents(answers[0]["trace"][0])
     assert answers[0]["outcome"] == "fixed"
-    assert page.locator("#winner").text_content() == "TTAPS fixes it, Unadapted model does not."
+    assert page.locator("#winner").text_content() == "TTAPS fixes it, the unadapted model does not."
     assert page.locator(".code code").count() == 4
     announced(page, lambda: page.get_by_role("button", name="Stop comparing").click())
     assert page.locator(".lane").count() == 1

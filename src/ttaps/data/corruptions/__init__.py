@@ -1,8 +1,8 @@
 """The 19 corruptions of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C, written after the official recipes, with their severities and quirks,
 and eight unlike them, for tuning.
 
-``corrupt`` changes one image, ``corrupt_set`` many, each with its own generator. At 32 pixels the eight deterministic corruptions
-equal the official files bit for bit; the eleven random ones follow the same distribution (docs/corruptions.md)."""
+``corrupt`` changes one image, ``corrupt_set`` many, each with its own generator. At 32 pixels the eight deterministic ones of CIFAR-10-C
+equal the official files bit for bit; its eleven random ones follow the same distribution (docs/corruptions.md)."""
 
 from collections.abc import Callable, Mapping
 

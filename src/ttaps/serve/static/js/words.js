@@ -51,6 +51,7 @@ export function winner(one, other) {
   }
   if (!truth) return `${says(one)}, ${says(other)}; which is right is not known.`;
   if (better.label !== truth) return `Neither is right: ${says(one)}, ${says(other)}.`;
-  if (one.label_before === truth) return `${worse.name} breaks it, ${better.name} does not.`;
-  return `${better.name} fixes it, ${worse.name} does not.`;
+  const inside = (method) => method.name.replace("Unadapted model", "the unadapted model");
+  if (one.label_before === truth) return `${worse.name} breaks it, ${inside(better)} does not.`;
+  return `${better.name} fixes it, ${inside(worse)} does not.`;
 }
