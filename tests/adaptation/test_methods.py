@@ -283,11 +283,11 @@ def test_threads_may_share_a_module_that_is_being_trained() -> None:
 
 def test_images_for_a_module_are_arrays_with_names_for_its_logits() -> None:
     module, images = made("preact"), some_images()
-    assert ttaps.adapt(module, images[0], "source", classes="abcd").label in "abcd"
+    assert ttaps.adapt(module, images[0], "source", classes=tuple("abcd")).label in "abcd"
     with pytest.raises(UsageError, match="such as size=64"):
         ttaps.adapt(module, "picture.png", "source")
     with pytest.raises(UsageError, match="4 logits, but 3 classes"):
-        ttaps.adapt(module, images, "source", classes="abc")
+        ttaps.adapt(module, images, "source", classes=tuple("abc"))
 
 
 def test_normalize_is_for_modules_of_the_users(tiny_network: Network) -> None:

@@ -17,7 +17,11 @@ from ttaps.model.checkpoint import Model, fingerprint
 
 STEPS = {"tent": {"steps": 1}, "memo": {"num_views": 2}, "ttt": {"steps": 1, "num_views": 2}, "mt3": {"num_pairs": 2}}
 STEPS["ttaps"] = {"steps": 1, "num_pairs": 2}
-STEPS |= {"t3a": {"online": False}, "lame": {"batch_size": 1}}  # else the order counts
+STEPS |= {
+    "t3a": {"online": False},
+    "lame": {"batch_size": 1},
+    "cotta": {"online": False, "num_views": 2},
+}  # else the order counts
 
 
 def model_for(method: str) -> Model:

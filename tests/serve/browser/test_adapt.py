@@ -74,8 +74,19 @@ def test_the_scrubber_goes_back_and_forth(open_page: OpenPage, site: Served) -> 
     assert len(set(places[:3])) == min(3, last + 1)
     assert places[2] == places[4]
     marks = page.locator(".map .marks text").all_text_contents()
-    assert marks  # the steps on the way, in their order
     assert marks == sorted({*marks} & {str(step) for step in range(1, last)}, key=int)
+
+
+def test_steps_on_the_way_are_numbered_where_they_lie_apart(open_page: OpenPage) -> None:
+    """Of steps at 0, 20, 21, 50 and 80 on a line, z at the last: the third would cover the second."""
+    numbers = open_page().evaluate(
+        """async () => {
+          const { stepMarks } = await import("/static/js/map.js");
+          const points = [0, 20, 21, 50, 80].map((x) => ({ x, y: 0 }));
+          return stepMarks(points, points[4]).map((mark) => mark.textContent);
+        }"""
+    )
+    assert numbers == ["1", "3"]
 
 
 def test_z_walks(open_page: OpenPage, site: Served) -> None:

@@ -116,7 +116,7 @@ export class PrototypeMap {
 const place = ({ x, y }) => ({ x: MARGIN + (100 - 2 * MARGIN) * x, y: MARGIN + (100 - 2 * MARGIN) * y });
 
 /** Return the steps taken as numbered marks, but for those that would cover z, the start or an earlier one. */
-function stepMarks(points, z) {
+export function stepMarks(points, z) {
   const shown = [z, points[0]];
   for (const [step, { x, y }] of points.entries()) {
     if (shown.every((one) => Math.hypot(one.x - x, one.y - y) > 2 * MARK)) shown.push({ step, x, y });
