@@ -10,7 +10,8 @@ shift || true
 evaluate() { ttaps evaluate "$@" > /dev/null; }
 
 # The clean test set.
-clean() { for model in cifar10 baseline-cifar10 jt+ent-cifar10; do evaluate $model --data cifar10 --methods source --out "$out/clean"; done; }
+clean() { for model in cifar10 baseline-cifar10 jt+ent-cifar10; do evaluate $model --data cifar10 --methods source --out "$out/clean"; done
+  evaluate cifar10 --data cifar10 --methods source,ttaps:tuned,augment:tuned --limit 5000 --out "$out/clean-adapted"; }
 
 # CIFAR-10-C, severity 5, before adaptation.
 main() {
