@@ -15,4 +15,4 @@ done
 wait
 mean "$out/color" "$out/crop" 0.5 "$out/baseline-cifar10"
 ttaps train --config cpu/jt+ent-cifar10 --init-from "$out/baseline-cifar10" --threads 1 --out "$out/jt+ent-cifar10"
-mean "$out/jt+ent-cifar10" "$out/baseline-cifar10" SHARE "$out/cifar10"
+mean "$out/jt+ent-cifar10" "$out/baseline-cifar10" 0.5 "$out/cifar10"
