@@ -25,7 +25,7 @@ SHOWN = 5  # images of each corruption in the figure of the demo
 
 
 def evaluate(options: commands.Evaluate) -> None:
-    """Evaluate, then print what the rows say."""
+    """Evaluate, then print the results."""
     seeds, device = common.numbers(options.seeds, "--seeds"), common.use(options.device, options.threads)
     model = common.load_model(options.model, options)
     methods = parse_methods(options.methods, options.set, model.presets)
@@ -44,7 +44,7 @@ def evaluate(options: commands.Evaluate) -> None:
 
 
 def demo(options: commands.Demo) -> None:
-    """Adapt to some images under every corruption of the sample, and show what came of it."""
+    """Adapt to some images under every corruption of the sample, and show the results."""
     style.check_figure(options.out)
     if not 1 <= options.images <= 200:
         raise UsageError(f"--images must be from 1 to 200, which is all there are, not {options.images}.")
@@ -68,7 +68,7 @@ def demo(options: commands.Demo) -> None:
 
 
 def verdict(found: pd.DataFrame) -> str:
-    """Say what the numbers say, and no more."""
+    """Summarize the numbers in words."""
     average = found.loc[statistics.AVERAGE].iloc[0]
     n, fixed, broken = (int(average[name]) for name in ("n", "fixed", "broken"))
     if not fixed and not broken:

@@ -34,7 +34,7 @@ class Table:
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
-        """By (first, second, row): the statistics of two columns on the images that both have; of many columns they take seconds."""
+        """By (first, second, row): the statistics of two columns on their common images; takes seconds for many columns."""
         by = ["severity" if self.severity is None else "corruption"]
         names, found = ["first", "second", "row"], {}
         for first, second in combinations(self.columns, 2):
@@ -61,7 +61,7 @@ class Table:
 
     @property
     def images(self) -> str:
-        """Name the images of the table."""
+        """Describe the images of the table."""
         which = "all severities" if self.severity is None else f"severity {self.severity}"
         return self.data if self.severity == 0 else f"{self.data}, {which}"
 
@@ -88,7 +88,7 @@ def highest_severity(tables: Sequence[Table]) -> list[Table]:
 
 
 def in_metric(numbers: pd.DataFrame, metric: Metric) -> pd.DataFrame:
-    """Return statistics of accuracies as they are, or as errors; done twice, they are accuracies again."""
+    """Return statistics as accuracies, or as errors; applied twice, they are accuracies again."""
     if metric == "accuracy":
         return numbers
     values = [name for name in ("value", "before", "after") if name in numbers]
@@ -152,7 +152,7 @@ def _mark_best(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd
 
 
 def protocol(table: Table) -> list[str]:
-    """Return what every column was measured with (below a table by severity follow those that say it), and how to read the numbers."""
+    """Return how every column was measured (a table by severity leaves it to those that follow), and how to read the numbers."""
     whole = table.severity is None
     count = len({name for column in table.columns for name in column.at(table.severity)["corruption"].unique()})
     corruptions = f"{count} corruption{'s' * (count != 1)}"
@@ -178,7 +178,7 @@ def protocol(table: Table) -> list[str]:
 
 
 def column_protocol(column: TableColumn, table: Table) -> str:
-    """Say which model, method, settings, seeds and images a column is of."""
+    """Describe a column: model, method, settings, seeds and images."""
     rows = column.at(table.severity)
     models = rows.drop_duplicates("fingerprint")
     names = [f"{model.model} ({model.fingerprint})" for model in models.itertuples()]
