@@ -1,4 +1,4 @@
-"""The command line: find the command, parse its options, run it, and turn every foreseeable failure into a short message and an exit code."""
+"""The command line: find the command, parse its options, run it, and turn foreseeable failures into a message and an exit code."""
 
 import errno
 import importlib

@@ -1,4 +1,4 @@
-"""``ttaps bench`` and ``ttaps methods``: the cost of adaptation."""
+"""``ttaps bench`` and ``ttaps methods``: cost of adaptation."""
 
 import json
 from dataclasses import replace
@@ -111,7 +111,7 @@ def measure(model: str, rounds: int) -> dict[str, float]:
 
 
 def cost(network: Network, method: Method, images: torch.Tensor, rounds: int) -> float:
-    """Return the time of adapting to one image divided by that of predicting one, as the median of interleaved rounds."""
+    """Return the time of adapting to one image divided by that of predicting one, by the median of interleaved rounds."""
     source = partial(Source().adapt, network, images[:SOURCES], range(SOURCES))
     times = interleaved({"source": source, "method": partial(method.adapt, network, images[:1], [0])}, rounds)
     return float(np.median(times["method"] / times["source"])) * SOURCES

@@ -155,7 +155,7 @@ def own_model(network: Network | Classifier, name: str, classes: Sequence[str] =
 
 
 def note_backbone(reference: str, network: Network) -> dict[str, Any]:
-    """Return what a run folder records about a custom backbone: its factory, a hash of its file, and its number of features."""
+    """Return what a run folder records about a custom backbone: its factory, its file's hash, and its number of features."""
     path = source_file(reference)
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
     return {"factory": reference, "sha256": digest, "features": network.projector.features}

@@ -1,4 +1,4 @@
-"""The figure of ``ttaps tune``: the effect of each value of each setting."""
+"""The figure of ``ttaps tune``: effect of each value of each setting."""
 
 from typing import Any
 
