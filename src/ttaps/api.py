@@ -51,7 +51,7 @@ def load(
     """
     if not isinstance(model, nn.Module) and not (isinstance(model, str) and is_reference(model)):
         if weights or size or classes or normalize:
-            own = "weights, size, classes and normalize are for a network of your own"
+            own = "weights, size, classes and normalize are for your own network"
             raise UsageError(f"{own}; '{model}' has its own.")
         return load_model(folder_of(model), backbone, features)
     if size is None or size < 1:

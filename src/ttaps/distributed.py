@@ -39,7 +39,7 @@ class Ranks:
         """Return this process's rows of a batch; shares differ by at most one row, or one task of ``task`` rows."""
         tasks = total // task
         if tasks < self.size:
-            raise UsageError(f"A batch of {total} images is too small to share out over {self.size} processes.")
+            raise UsageError(f"A batch of {total} images is too small to split over {self.size} processes.")
         return slice(tasks * self.rank // self.size * task, tasks * (self.rank + 1) // self.size * task)
 
     def logsumexp(self, logits: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class Ranks:
             return
         seeds = self._gather(torch.tensor(derive_seed(*parts), device=self.device))
         if len(set(map(int, seeds))) > 1:
-            raise UsageError(f"The processes of this job differ in {what}: give all of them the same.")
+            raise UsageError(f"The processes of this job differ in {what}: give them all the same.")
 
     def wait(self) -> None:
         """Wait until every process gets here."""
@@ -138,7 +138,7 @@ def init_distributed(device: str = "cpu", patience: timedelta = PATIENCE) -> Ite
     try:
         distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=patience)
     except (RuntimeError, ValueError) as error:
-        raise TtapsError(f"The {size} processes did not meet: {_reason(error)}.\nStart them with torchrun.") from error
+        raise TtapsError(f"The {size} processes cannot connect: {_reason(error)}.\nStart them with torchrun.") from error
     # Between GPUs a process may wait where no signal handler runs: there torchrun must end it itself.
     if place.type == "cpu":
         signal.signal(signal.SIGTERM, _terminated)

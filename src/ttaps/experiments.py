@@ -155,7 +155,7 @@ def evaluate(
         raise UsageError(f"projections must be at least 0, not {projections}.")
     part = Shard.parse(shard) if shard else Shard.of_rank()
     if shard and Shard.of_rank().count > 1:
-        raise UsageError("torchrun's processes share the images among themselves: leave --shard out.")
+        raise UsageError("torchrun's processes already share the images: leave out --shard.")
     own: dict[str, Any] = {"size": size, "normalize": normalize, "classes": classes}
     if isinstance(model, str | Path):
         subject, device = load(model, **own), device or "auto"

@@ -295,7 +295,7 @@ def test_normalize_is_for_modules_of_the_users(tiny_network: Network) -> None:
     for ours in (model, tiny_network):
         with pytest.raises(UsageError, match="are for your own modules"):
             ttaps.adapt(ours, images, "source", normalize=(MEAN, STD))
-    with pytest.raises(UsageError, match="three means and three positive deviations"):
+    with pytest.raises(UsageError, match="three means and three positive standard deviations"):
         ttaps.adapt(made("preact"), images, "source", normalize=(MEAN, (1.0, 0.0, 1.0)))
     assert ttaps.adapt(tiny_network, images, "source").classes == ("0", "1", "2", "3")
 

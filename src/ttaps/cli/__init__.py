@@ -27,7 +27,7 @@ RESUMABLE = ("evaluate", "tune", "results", "train", "reproduce", "data")  # fin
 
 # Failures of the machine that a user can do something about; any other OSError is a bug and shows its traceback.
 REMEDIES = {
-    "Make room, or choose another place": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    "Free some space, or choose another place": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     "Get permission for it, or choose another place": (errno.EACCES, errno.EPERM, errno.EROFS),
     "Check the disk, then run the command again": (errno.EIO,),
     "Choose another place": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),

@@ -21,11 +21,11 @@ from ttaps.rng import derive_seed
 
 ACCURACY = "fast_vs_exact.json"  # beside a model; tools/fast_vs_exact.py writes it from an evaluation
 MEANING = {
-    "naive_over_exact": "time per image, the authors' way over ttaps",
-    "naive_over_fast": "time per image, the authors' way over ttaps:fast",
-    "exact_utilization": "operations ttaps needs / time / rate of matrix products",
+    "naive_over_exact": "time per image, the authors' way / ttaps",
+    "naive_over_fast": "time per image, the authors' way / ttaps:fast",
+    "exact_utilization": "operations of ttaps / time / rate of matrix products",
     "train_utilization": "the same for a training step of jt+ent, with its views",
-    "views_per_second_ratio": "batched views over the same views by Pillow",
+    "views_per_second_ratio": "batched views / the same views by Pillow",
 }
 SOURCES = 8  # images of the prediction that all is compared with, which is short
 # By --measure --rounds 3 on an AVX2 core, ResNet-26 with 32 filters, good to some 20 %.

@@ -47,7 +47,7 @@ def demo(options: commands.Demo) -> None:
     """Adapt to some images under every corruption of the sample, and show the results."""
     style.check_figure(options.out)
     if not 1 <= options.images <= 200:
-        raise UsageError(f"--images must be from 1 to 200, which is all there are, not {options.images}.")
+        raise UsageError(f"--images must be from 1 to 200, the size of the sample, not {options.images}.")
     model, device = load(options.model), common.use(options.device, options.threads)
     began = time.monotonic()
     done = experiments.evaluate(model, "sample", DEMO_METHOD, images_per_corruption=options.images, device=device)
@@ -86,7 +86,7 @@ def draw_demo(path: Path, model: Model, rows: pd.DataFrame, found: pd.DataFrame)
     n = int(found["n"].iloc[0])
     title = f"TTAPS on {n} real image{'s' * (n != 1)} under each of {len(tiles)} corruptions"
     caption = (
-        "Beside each image: its true label (bold), the label before and the label after adaptation.",
+        "Next to each image: true label (bold), label before and label after adaptation.",
         "Images whose label changed come first, for better or worse; all images count in the numbers.",
         f"Model {model.name} ({model.fingerprint}); severity 5; method {DEMO_METHOD}.",
     )

@@ -13,7 +13,7 @@ def info(options: commands.Info) -> None:
     """Print the cards and numbers of models, or the names of all."""
     if not options.models:
         if options.figure:
-            raise UsageError("--figure draws how a model learned: name a model or a run folder.")
+            raise UsageError("--figure draws learning curves: name a model or a run folder.")
         names = list(known_models())
         common.print_json(names) if options.json else print("\n".join(names))
         return

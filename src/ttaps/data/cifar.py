@@ -188,7 +188,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
-            raise DataError(f"it wants to load {module}.{name}, which a data file does not need")
+            raise DataError(f"it tries to load {module}.{name}, which a data file does not need")
         return ALLOWED[module, name]
 
 

@@ -114,7 +114,7 @@ def load_model(folder: Path, backbone: Backbone | None = None, features: int | N
         _check_sizes(model_config, weights, backbone)
         network = Network(model_config, backbone, features)
     except (KeyError, TypeError, AttributeError, UsageError) as error:
-        remedy = f"{AGAIN}, or undo what was edited there"
+        remedy = f"{AGAIN}, or undo the edits"
         raise CheckpointError(f"{path} does not describe a network ({error}).\n{remedy}.") from error
     classes = config.get("classes") or [str(index) for index in range(model_config.num_classes)]
     if not isinstance(classes, list) or len(classes) != model_config.num_classes:
@@ -136,7 +136,7 @@ def read_presets(folder: Path, weights: str = "") -> dict[str, Any]:
         with suppress(SafetensorError, OSError), safe_open(folder / WEIGHTS, framework="pt") as file:
             weights = (file.metadata() or {}).get("fingerprint", "")
     if presets.get("fingerprint") != weights:
-        text = "was made for other weights than those of now and is not used: run ttaps tune again"
+        text = "was made for other weights and is not used: run ttaps tune again"
         log_info(f"{folder / PRESETS} {text}.")
         return {}
     return presets
@@ -177,7 +177,7 @@ def _noted_backbone(noted: Any, folder: Path) -> nn.Module:
         raise CheckpointError(f"{made}, and there is no such file here.\n{remedy}")
     inside = path.resolve().is_relative_to(folder.resolve())
     if inside or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-        why = "a file in that very folder, which may have come with it" if inside else "which has changed since"
+        why = "a file in the same folder, which may have come with it" if inside else "which has changed since"
         raise CheckpointError(f"{made}, {why}.\n{remedy}")
     log_info(f"{made}, unchanged since.")
     return backbone_factory(factory)()
@@ -224,7 +224,7 @@ def _read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
             return weights, (file.metadata() or {}).get("fingerprint", "")
     except FileNotFoundError as error:
         if path.exists():  # safetensors says so of a file it may not read, too
-            raise CheckpointError(f"Cannot read {path}: get the right to read it.") from error
+            raise CheckpointError(f"Cannot read {path}: get permission to read it.") from error
         raise CheckpointError(f"{path} is missing: the folder holds no finished checkpoint yet.") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged or not a safetensors file ({error}).\n{AGAIN}.") from error

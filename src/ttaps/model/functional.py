@@ -56,7 +56,7 @@ class SplitNetwork:
         names = adapted_names(network, scope)
         homes = [[name for name in names if name.startswith(f"{piece}.")] for piece, _ in pieces]
         if sum(map(len, homes)) != len(names):
-            raise UsageError("The backbone's pieces() must have the names of its parts: each weight in one piece.")
+            raise UsageError("The backbone's pieces() must use the names of its parts, with each weight in one piece.")
         first = next(index for index, home in enumerate(homes) if home)
         self.head = nn.Sequential(*(piece for _, piece in pieces[:first]))
         # A copy: functional_call swaps weights in and out of the module it calls, and the network is not ours to touch.
@@ -92,8 +92,8 @@ def adapted_names(network: Network, scope: str) -> list[str]:
         parts = [{name for name in theta if name.startswith(prefix)} for prefix in _prefixes(network, scope)]
     if not all(parts):
         raise UsageError(
-            f"adapt_params '{scope}', or a part of it, covers no weight of this network.\n"
-            f"Known are {', '.join(SCOPES)}, where the backbone has them, and names of its parts: {_parts(network)}."
+            f"adapt_params '{scope}', or a part of it, matches no weight of this network.\n"
+            f"Known are {', '.join(SCOPES)}, if the backbone has them, and names of its parts: {_parts(network)}."
         )
     return [name for name in theta if any(name in part for part in parts)]
 
@@ -181,7 +181,7 @@ def last_linear(network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, nn.
     output = calls[-1][2] if calls else logits[:0]
     if output.shape != logits.shape or not torch.allclose(output, logits, equal_nan=True):
         raise UsageError(
-            f"This method needs logits that a last linear layer (nn.Linear) makes; {type(network).__name__} ends otherwise."
+            f"This method needs a final linear layer (nn.Linear) for the logits; {type(network).__name__} has none."
         )
     last, (features, *_), _ = calls[-1]
     return logits, features, last

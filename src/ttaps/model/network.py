@@ -45,7 +45,7 @@ def pooled(features: Tensor) -> Tensor:
         return features.mean((2, 3)) if features.ndim == 4 else features
     found = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else f"type {type(features).__name__}"
     wanted = "features (N, F) or feature maps (N, F, H, W)"
-    raise UsageError(f"A backbone returns {wanted}, not what this one does: {found}.")
+    raise UsageError(f"A backbone must return {wanted}; this one returned {found}.")
 
 
 class Projector(nn.Sequential):
@@ -61,7 +61,7 @@ class Projector(nn.Sequential):
         """Return projections of features (N, features), or of feature maps (N, features, H, W)."""
         x = pooled(x)
         if x.shape[1] != self.features:
-            raise UsageError(f"The backbone returns {x.shape[1]} features, the network was made for {self.features}.")
+            raise UsageError(f"The backbone returns {x.shape[1]} features, but the network expects {self.features}.")
         for layer in self:
             x = layer(x)
         return x
@@ -114,7 +114,7 @@ class Network(nn.Module):
             outer, inner = self.config.projection_dim, self.config.hidden_dim
             return nn.Sequential(nn.Linear(outer, inner), nn.ReLU(), nn.Linear(inner, outer))
         if not isinstance(self.backbone, ResNet):
-            raise UsageError("A rotation head branches off the stages of our own ResNet; leave it out of model.heads.")
+            raise UsageError("A rotation head needs the stages of our own ResNet; remove it from model.heads.")
         backbone = deepcopy(self.backbone)
         return nn.Sequential(backbone.stage3, backbone.pool, nn.Linear(backbone.features, 4))
 

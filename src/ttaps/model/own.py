@@ -37,7 +37,7 @@ class Classifier(nn.Module):
         super().__init__()
         mean, std = map(tuple, normalize)
         if (len(mean), len(std)) != (3, 3) or not min(std) > 0:
-            raise UsageError(f"normalize must be three means and three positive deviations, not {normalize}.")
+            raise UsageError(f"normalize must be three means and three positive standard deviations, not {normalize}.")
         weights = [weight for weight in module.parameters() if weight.is_floating_point()]
         self.image_size = image_size
         self.normalize = Normalize(mean, std).to(weights[0]) if weights else Normalize(mean, std)
@@ -55,7 +55,7 @@ def logits_of(output: Any) -> Tensor:
     if not isinstance(found, Tensor) or found.ndim != 2:
         shape = f" of shape {tuple(found.shape)}" if isinstance(found, Tensor) else ""
         raise UsageError(
-            f"The module returns {type(output).__name__}{shape}; a classifier returns logits (N, classes), or a tuple, a dict or an "
+            f"The module returns {type(output).__name__}{shape}; a classifier returns logits (N, classes), or a tuple, dict or "
             "object that holds them first or as 'logits'."
         )
     return found
@@ -179,7 +179,7 @@ def mismatch(weights: Mapping[str, Tensor], module: nn.Module) -> str:
     if not wrong:
         return ""
     own, other = have.get(wrong[0], "nothing"), want.get(wrong[0], "nothing")
-    return f"'{wrong[0]}' has shape {own}, the network wants {other} ({len(wrong)} such weights)"
+    return f"'{wrong[0]}' has shape {own}, the network expects {other} ({len(wrong)} such weights)"
 
 
 def _read_state(path: Path, trust: bool) -> dict[str, Tensor]:
@@ -197,7 +197,7 @@ def _read_state(path: Path, trust: bool) -> dict[str, Tensor]:
         ) from error
     except (ImportError, AttributeError) as error:
         raise CheckpointError(
-            f"{path} needs code that is not here ({error}): save net.state_dict() instead."
+            f"{path} needs code that is not available ({error}): save net.state_dict() instead."
         ) from error
     except (SafetensorError, OSError, ValueError, RuntimeError, EOFError) as error:
         raise CheckpointError(f"{path} is damaged or holds no weights ({str(error).splitlines()[0]}).") from error

@@ -25,7 +25,7 @@ def folder_of(model: str | Path) -> Path:
     inside = known_models()
     found = inside.get(model, Path(model)) if isinstance(model, str) else model
     if found != Path(model) and (Path(model) / CONFIG).exists() and not found.samefile(model):
-        log_info(f"'{model}' is the model of that name that comes with ttaps; the one in the folder here is ./{model}.")
+        log_info(f"'{model}' is the bundled model of that name; the one in this folder is ./{model}.")
     if not found.exists():
         raise CheckpointError(f"There is no model '{model}': no such folder{did_you_mean(str(model), inside)}.")
     return found

@@ -115,7 +115,7 @@ def draw_all(results: Results, tables: Sequence[Table], root: Path | None) -> tu
             name, caption, figure = charts.projection_map(path)
             figures.append(ReportFigure(file_name("projections", name), caption, figure))
         except DataError as error:
-            notes.append(f"No map of projections: {error}")
+            notes.append(f"No projection map: {error}")
     names = [figure.name for figure in figures]
     twice = [names[:place].count(name) for place, name in enumerate(names)]  # names are shorter than labels
     return [f._replace(name=f"{f.name}-{n + 1}") if n else f for f, n in zip(figures, twice, strict=True)], notes

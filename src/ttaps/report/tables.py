@@ -158,16 +158,16 @@ def protocol(table: Table) -> list[str]:
     corruptions = f"{count} corruption{'s' * (count != 1)}"
     where = f" at severity {table.severity}, {corruptions}" if table.severity else ""
     over = f"averaged over {corruptions} at each severity, " if whole else ""
-    later = " What each column was measured with is below the tables of each severity." if whole else ""
+    later = " How each column was measured is below the tables of each severity." if whole else ""
     on = f"{table.metric.capitalize()} in % on {table.data}{where} (labels {table.digest})"
     lines = [f"{on}, {over}after the last step.{later}"]
     lines += [f"{column.label}: {column_protocol(column, table)}" for column in table.columns if not whole]
     if table.numbers.drop(index=AVERAGE, level="row", errors="ignore")[["n_min", "n_max"]].stack().nunique() > 1:
-        both = "differences between columns use only the images that both have"
+        both = "differences between columns use only their common images"
         lines.append(f"Not finished: numbers of images differ; {both}.")
     if table.partial:
         missing = f"some {'severities' if whole else 'corruptions'} are missing"
-        lines.append(f"* {', '.join(table.partial)}: {missing}, and the average is over those that are there.")
+        lines.append(f"* {', '.join(table.partial)}: {missing}, and the average is over those available.")
     if not whole:
         lines.append(TEXTS["reading"])
     if len(table.published):
@@ -190,7 +190,7 @@ def column_protocol(column: TableColumn, table: Table) -> str:
     ]
     parts = [f"model{'s' * (len(names) > 1)} {', '.join([*names, *filter(None, training)])}", f"method {column.spec}"]
     if column.adapts:
-        kept = f"not everything is reset after an image ({column.protocol}): the order of images counts"
+        kept = f"not everything is reset after each image ({column.protocol}): the order of images counts"
         parts.append("weights and optimizer are reset after every image" if column.protocol == "episodic" else kept)
         parts.append(f"{rows.groupby(RUN)['seconds'].mean().mean():.2g} s per image")
         parts.append(f"seeds of views {', '.join(map(str, sorted(set(rows['seed']))))}")

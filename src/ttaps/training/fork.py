@@ -53,12 +53,12 @@ def _shared_state(source: Path, config: TrainConfig, images: int) -> run_dir.Sta
             return state
     where = f"--fork-from: the run in {source} is at step {states[0].step}"
     if partings[0] is None:
-        raise UsageError(f"{where}, and this one has only {steps}: nothing is left to do.")
+        raise UsageError(f"{where}, but this one has only {steps}: nothing is left to do.")
     ours, theirs = flat(asdict(config)), flat(asdict(other))
     differing = [name for name in ours if ours[name] != theirs[name] and name not in run_dir.ONLY_WATCHED]
     raise UsageError(
         f"{where}, but this one differs from step {partings[0]} on ({', '.join(differing)}).\n"
-        "A run keeps its last state and the one in which its joint loss began. Train from the beginning."
+        "A run keeps only its last state and the one when its joint loss began. Train from the beginning."
     )
 
 

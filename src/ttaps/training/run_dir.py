@@ -64,9 +64,9 @@ class State:
         """Refuse to continue the run in ``folder`` with other images or from other weights."""
         remedy = "Restore those, or train in another folder."
         if self.images not in ("", images):
-            raise UsageError(f"{folder} was trained on other images than those that the data holds now.\n{remedy}")
+            raise UsageError(f"{folder} was trained on other images than the data contains now.\n{remedy}")
         if start and self.start not in ("", start):
-            raise UsageError(f"{folder} started from other weights than the model of init_from has now.\n{remedy}")
+            raise UsageError(f"{folder} started from other weights than the model in init_from has now.\n{remedy}")
 
 
 def save_state(folder: Path, state: State, name: str = STATE) -> None:

@@ -65,7 +65,7 @@ class Trainer:
         try:
             self.start = load_model(folder_of(config.init_from)) if config.init_from else None
         except CheckpointError as error:
-            remedy = "A clone of the repository has its models; else train it and give its folder as --init-from."
+            remedy = "A clone of the repository has its models; otherwise train it and give its folder as --init-from."
             raise CheckpointError(f"init_from: {error}\n{remedy}") from error
         # A run that starts from weights has other orders and views than the run that made them.
         self.fingerprint = self.start.fingerprint if self.start else ""
@@ -96,7 +96,7 @@ class Trainer:
             count_features(self.network.backbone, size)
         normed = any(isinstance(layer, _BatchNorm) for layer in self.network.backbone.modules())
         if normed and (self.ranks.size > 1 or self.config.objective == "mt3"):
-            alone = "objective mt3 adapts weights without running statistics"
+            alone = "objective mt3 does not support running statistics"
             why = "1 process has it" if self.ranks.size > 1 else alone
             raise UsageError(f"The backbone has BatchNorm, which needs the whole batch: {why}.")
 
@@ -207,7 +207,7 @@ def initial_network(
     ``backbone`` makes the backbone if ``config.backbone`` cannot."""
     if config.backbone.startswith("<") and backbone is None:
         given = f"The backbone {config.backbone} was given in Python"
-        raise UsageError(f"{given}: ttaps.train(..., backbone=...) resumes this.")
+        raise UsageError(f"{given}: ttaps.train(..., backbone=...) resumes it.")
     make = backbone or (backbone_factory(config.backbone) if config.backbone else None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, "weights"))
@@ -224,7 +224,7 @@ def initial_network(
             there = f"shape {tuple(theirs[name].shape)}" if name in theirs else "no such weights"
             here = f"init_from: '{name}' has shape {tuple(weight.shape)} here"
             remedy = (
-                "Give this run the network of that model (--model.width, --model.depth, ...; its train.toml has them)."
+                "Use that model's architecture for this run (--model.width, --model.depth, ...; see its train.toml)."
             )
             raise UsageError(f"{here} and {there} in the model '{start.name}'.\n{remedy}")
     return network

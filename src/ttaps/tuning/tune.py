@@ -69,7 +69,7 @@ def search(tuner: Tuner) -> tuple[Option, Option, Option, list[Option]]:
         found = tuner.options(candidates, count)
         top = ranked(found)[0]
         log_info(
-            f"{name}, {count} images: {top.gain:+.2f} points (less an error {top.low:+.2f}, clean {top.clean:+.2f}) "
+            f"{name}, {count} images: {top.gain:+.2f} points (less one error {top.low:+.2f}, clean {top.clean:+.2f}) "
             f"by {method_spec(top.method)}"
         )
         return found
@@ -137,7 +137,7 @@ def tune(
     written to ``out``, the model's folder unless given; rows are kept in ``results``, and the same call resumes.
     """
     if out is None and isinstance(model, Model):
-        raise UsageError("Say where the presets go: out=FOLDER, the model's own for ttaps.load to find them.")
+        raise UsageError("Give a folder for the presets: out=FOLDER; ttaps.load finds them in the model's own.")
     if images is not None and images < LEAST:
         raise UsageError(f"images must be at least {LEAST}, not {images}.")
     place = Path(out) if out is not None else folder_of(model)  # type: ignore[arg-type]
@@ -174,7 +174,7 @@ def conclude(tuner: Tuner, place: Path, folder: Path) -> Tuned:
     ]
     verdicts.append(winner(table))
     if not chosen.guarded:
-        verdicts.append(f"No settings kept the loss of clean images within {GUARD} points: these lose least.")
+        verdicts.append(f"All settings lose more on clean images than {GUARD} points: these lose least.")
     path = place / PRESETS
     found = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "command": shlex.join(["ttaps", *sys.argv[1:]]),
              "data": tuner.data.name, "images": len(tuner.items), "fresh_images": len(tuner.fresh), "seed": tuner.seed,

@@ -53,7 +53,7 @@ def validation_benchmark(model: Model, data: str | Path | ImageSet | None, root:
     if isinstance(data, ImageSet):
         images = data
     elif not (name := str(data or own)):
-        raise UsageError(f"Model '{model.name}' does not say what it was trained on: name its data with --data.")
+        raise UsageError(f"Model '{model.name}' does not record its training data: give it with --data.")
     else:
         images = load_set(name, root, split="train", size=model.image_size)
     places = np.arange(len(images))

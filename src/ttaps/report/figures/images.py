@@ -56,7 +56,7 @@ def find_flips(
     if classes := results.classes.get(str(rows["fingerprint"].iat[0]), ()):
         data = data.numbered_as(classes) or data
     if (data.labels[chosen["image"]] != chosen["label"]).any():
-        return [], "the model has its classes in another order than the data set"
+        return [], "the model's classes are in another order than the data set's"
     if (chosen[["before", "after"]] >= len(data.classes)).any(axis=None):
         return [], "the data set has only some of the model's classes"
     return [make_tile(data, row) for _, row in chosen.iterrows()], ""
@@ -72,7 +72,7 @@ def open_data(rows: pd.DataFrame, results: Results, root: Path | None, opened: d
     conditions = {"corruptions": corruptions, "severities": (int(severity),)} if severity else {}
     source, kept = results.sources.get((name, digest), (name, ""))
     folder = root or (Path(kept) if kept else None)
-    problem = TtapsError(f"{name} is another data set now than when it was evaluated")
+    problem = TtapsError(f"{name} is not the data set that was evaluated")
     moved = [root / Path(source).name] if root else []
     for place in (source, *(str(path) for path in moved if path.exists())):
         key = (place, size, *conditions.values())

@@ -57,7 +57,7 @@ def read_curve(name: str, folder: Path, find_start: FindModel = lambda name, fin
 
 def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
     """Read one record and its settings. Epochs are known at every logged step; those between are in proportion."""
-    missing, path = f"{name} has no record of its training", folder / METRICS
+    missing, path = f"{name} has no training metrics", folder / METRICS
     try:
         rows = pd.DataFrame([json.loads(line) for line in path.read_text("utf-8").splitlines() if line.endswith("}")])
         rows = rows.reindex(columns=["step", "epoch", "validation_accuracy", "ce"]).astype(float)
@@ -65,7 +65,7 @@ def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
         raise TtapsError(f"{missing}: {path} cannot be read ({error}).") from error
     logged = rows.dropna(subset=["epoch"])
     if logged.empty:
-        raise TtapsError(f"{missing} yet: {path} has no step in it.")
+        raise TtapsError(f"{missing} yet: {path} contains no steps.")
     step, epochs = logged[["step", "epoch"]].iloc[-1]
     settings = read_toml(folder / SETTINGS)
     schedule = settings.get("schedule", {})
