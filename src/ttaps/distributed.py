@@ -138,7 +138,7 @@ def init_distributed(device: str = "cpu", patience: timedelta = PATIENCE) -> Ite
     try:
         distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=patience)
     except (RuntimeError, ValueError) as error:
-        raise TtapsError(f"The {size} processes cannot connect: {_reason(error)}.\nStart them with torchrun.") from error
+        raise TtapsError(f"The {size} processes did not join: {_reason(error)}.\nStart them with torchrun.") from error
     # Between GPUs a process may wait where no signal handler runs: there torchrun must end it itself.
     if place.type == "cpu":
         signal.signal(signal.SIGTERM, _terminated)

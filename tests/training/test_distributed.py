@@ -168,5 +168,5 @@ def test_processes_without_a_meeting_place(
     monkeypatch.setenv("RANK", "1")
     assert main(["train", "--config", str(preset), "--out", str(tmp_path)]) == 1
     complaint = capsys.readouterr().err
-    assert complaint.startswith("ttaps train (process 1): The 2 processes cannot connect")
+    assert complaint.startswith("ttaps train (process 1): The 2 processes did not join")
     assert "Start them with torchrun." in complaint
