@@ -1,11 +1,11 @@
-"""Adapt the model inside the package to one image: python examples/adapt_one_image.py [IMAGE]"""
+"""Adapt the bundled model to one image: python examples/adapt_one_image.py [IMAGE]"""
 
 import sys
 
 import ttaps
 from ttaps.data.sample import read_sample
 
-image = sys.argv[1] if len(sys.argv) > 1 else read_sample("fog").images[9]  # a truck in fog, if none is given
+image = sys.argv[1] if len(sys.argv) > 1 else read_sample("fog").images[9]  # default: a truck in fog
 model = ttaps.load("cifar10")
 result = ttaps.adapt(model, image, confidence_threshold=1)  # 1: adapt however confident the model is
 

@@ -1,4 +1,4 @@
-"""A new method is one class: here the mean prediction over an image and its mirror image. python examples/new_method.py"""
+"""Define a new method in one class: the mean prediction over an image and its mirror image. python examples/new_method.py"""
 
 from dataclasses import dataclass
 
@@ -26,6 +26,6 @@ class Mirror(Method):
         return torch.stack([before, before.lerp(mirrored, self.weight)], dim=1)
 
 
-METHODS["mirror"] = Mirror  # now it can be written like all others: mirror[weight=0.3]
+METHODS["mirror"] = Mirror  # now it works like any other: mirror[weight=0.3]
 methods = ["source", "mirror", "mirror[weight=0.3]"]
 print(ttaps.evaluate("cifar10", "sample", methods, corruptions="jpeg_compression", images_per_corruption=20))

@@ -1,5 +1,5 @@
 """From a folder of images to a report: python examples/own_data.py [TRAIN TEST] [--epochs N]
-Both have a sub-folder per class. Without them, images of three classes inside the package are written as files."""
+Both contain a sub-folder per class. Without them, bundled images of three classes are written to files."""
 
 import argparse
 import tempfile
@@ -13,7 +13,7 @@ from ttaps.data.sample import read_sample, read_sample_train
 
 
 def write_folder(folder: Path, images: ImageSet) -> Path:
-    """Write the cars, frogs and ships of a set as files."""
+    """Write the cars, frogs and ships of a data set to files."""
     for number, (image, label) in enumerate(zip(images.images, images.labels, strict=True)):
         if images.classes[label] in ("automobile", "frog", "ship"):
             file = folder / f"my {images.classes[label]}" / f"{number}.png"

@@ -1,4 +1,4 @@
-"""Adapt a classifier of your own, here an untrained one, without special training: python examples/own_module.py"""
+"""Adapt your own classifier, untrained in this example, without special training: python examples/own_module.py"""
 
 import torch
 from torch import nn

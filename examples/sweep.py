@@ -1,4 +1,4 @@
-"""Compare settings of a method on images that no result is reported on: python examples/sweep.py [FOLDER]; resumable"""
+"""Compare settings of a method on images not used for reported results: python examples/sweep.py [FOLDER]; resumable"""
 
 import sys
 from itertools import product

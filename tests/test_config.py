@@ -92,7 +92,7 @@ def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
         ({"loss": {"epsilon": 0}}, r"loss.epsilon must be positive"),
         ({"loss": {"tau": 0}}, r"loss.tau must be positive"),
         ({"schedule": {"resolutions": [0]}}, r"resolutions must be positive"),
-        ({"schedule": {"resolutions": [16, 32]}}, r"resolutions and .*resolution_milestones must be equally long"),
+        ({"schedule": {"resolutions": [16, 32]}}, r"resolutions and .*resolution_milestones must have the same length"),
         (
             {"schedule": {"resolutions": [16, 32], "resolution_milestones": [0.5, 0.9]}},
             r"milestones must rise to 1",

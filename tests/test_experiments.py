@@ -98,7 +98,7 @@ def test_an_own_module_on_arrays_is_what_adapt_says_of_it() -> None:
         ({"data": (some_images(2), [0.5, 1.0])}, "Labels are class numbers or names"),
         ({"data": (some_images(2), ["0", "cat"])}, "has 2 classes"),
         ({"data": some_images(2), "size": 8}, "not Tensor"),
-        ({"data": "sample"}, "Say the image size"),
+        ({"data": "sample"}, "input size, such as"),
         ({"data": (some_images(2), [0, 1]), "corruptions": "fogg"}, "did you mean 'fog'"),
         ({"data": (some_images(2), [0, 1]), "severities": 3}, "severities need corruptions"),
         ({"data": (some_images(2), [0, 1]), "methods": []}, "names no method"),

@@ -26,7 +26,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch only when a network is really wanted: ``ttaps --help`` must answer at once."""
+    """Import torch only when a network is needed: ``ttaps --help`` must answer at once."""
     if name in PUBLIC:
         return getattr(importlib.import_module(f"ttaps.{PUBLIC[name]}"), name)
     raise AttributeError(f"module 'ttaps' has no attribute '{name}'")

@@ -41,21 +41,21 @@ def load(
     backbone: Backbone | None = None,
     features: int | None = None,
 ) -> Model:
-    """Load a model by name (``cifar10`` is in the package) or from a run folder, or wrap a classifier of your own.
+    """Load a model by name (``cifar10`` is bundled) or from a run folder, or wrap your own classifier.
 
     Your own is a module, or the factory that makes it: ``load("my_nets.py:make_net", weights="net.safetensors", size=64)``. It maps
-    images of ``size`` pixels to logits; ``normalize`` is (mean, deviation) of the channels that it expects to be taken off and divided
-    by, for pixels in [0, 1], and ``classes`` are names for its logits. ``weights`` is a ``state_dict``, as safetensors or as torch.save
-    writes it; a pickle that holds more is refused unless you ``trust`` it, because loading it runs code from it.
-    ``backbone`` is that of a run folder that cannot make it any more: a module, a function that makes one, or ``my_nets.py:make_net``.
+    images of ``size`` pixels to logits; ``normalize`` is (mean, standard deviation) per channel, for pixels in [0, 1], and
+    ``classes`` names its logits. ``weights`` is a ``state_dict``, saved as safetensors or by torch.save; a pickle that
+    holds more is refused unless you ``trust`` it, because loading it runs code from it.
+    ``backbone`` is for a run folder that can no longer make its own: a module, a function that makes one, or ``my_nets.py:make_net``.
     """
     if not isinstance(model, nn.Module) and not (isinstance(model, str) and is_reference(model)):
         if weights or size or classes or normalize:
-            own = "weights, size, classes and normalize are for a network of your own"
+            own = "weights, size, classes and normalize are for your own network"
             raise UsageError(f"{own}; '{model}' has its own.")
         return load_model(folder_of(model), backbone, features)
     if size is None or size < 1:
-        raise UsageError("Say the image size that your network takes, such as size=64 (--size 64).")
+        raise UsageError("Give your network's input size, such as size=64 (--size 64).")
     module = model if isinstance(model, nn.Module) else make_module(str(model))
     if weights is not None:
         load_state(module, Path(weights), trust)
@@ -75,23 +75,23 @@ def adapt(
     classes: Sequence[str] = (),
     **settings: Any,
 ) -> Result:
-    """Adapt a copy of the model's weights to each image by itself, and return its class probabilities before and after every step.
+    """Adapt a copy of the model's weights to each image separately, and return class probabilities before and after every step.
 
     ``images`` is a file (by path, bytes or open file), a folder of files, a PIL image or an array, or several of them in any iterable.
     An array is (3, H, W) or (H, W, 3), several of them (N, 3, H, W) or (N, H, W, 3); uint8, of any size, or float in [0, 1] of the
     model's size.
-    An image's randomness comes from ``seed`` and its own pixels, so the answer does not depend on what else is adapted, or when;
+    An image's randomness comes from ``seed`` and its own pixels, so the result does not depend on other images or their order;
     ``keys`` (one number per image) replace the pixels. ``settings`` are the method's own: ``adapt(model, image, steps=5, lr=0.3)``.
 
-    ``model`` may be any classifier, a module that maps images to logits, where the method needs no special training; ``size``,
-    ``normalize`` and ``classes`` as in :func:`load` (the size is that of the arrays, if not given). It is left as it is, in every bit.
+    ``model`` may be any classifier, a module that maps images to logits, if the method needs no special training; ``size``,
+    ``normalize`` and ``classes`` as in :func:`load` (the size is that of the arrays, if not given). It is not changed by a single bit.
     """
     subject = as_model(model, images, size, normalize, classes)
     batch, single = prepare(images, subject.image_size)
     if not isinstance(method, str | Method):
         raise UsageError(f"A method is a name like 'ttaps:tuned', or a method object, not {type(method).__name__}.")
     if settings and not isinstance(method, str):
-        raise UsageError(f"Give settings ({', '.join(settings)}) to the method object itself, not beside it.")
+        raise UsageError(f"Give settings ({', '.join(settings)}) to the method object itself.")
     chosen = parse_method(method, settings, subject.presets) if isinstance(method, str) else method
     ensure_supported(chosen, subject.network, subject.objective)
     names = [content_key(image) for image in batch] if keys is None else list(keys)
@@ -105,7 +105,7 @@ def adapt(
 
 
 def adapt_prepared(model: Model, batch: Tensor, method: Method, keys: Sequence[int]) -> Result:
-    """Adapt to images as :func:`prepare` returns them, by a method that the network is known to support."""
+    """Adapt to images as :func:`prepare` returns them, by a method that the network supports."""
     device = next((weight.device for weight in model.network.parameters()), batch.device)
     find = cache(partial(shift_of, model, batch.to(device))) if "shift" in model.presets else None
     traces = checked(method.adapt(model.network, batch.to(device), keys).cpu(), model.name)
@@ -115,12 +115,12 @@ def adapt_prepared(model: Model, batch: Tensor, method: Method, keys: Sequence[i
 def as_model(
     model: Model | nn.Module, images: Any, size: int | None, normalize: MeanStd | None, classes: Sequence[str]
 ) -> Model:
-    """Return what is known of a model of ours; wrap a module that is not."""
+    """Return a ttaps model as it is; wrap any other module."""
     if not isinstance(model, Model | nn.Module):
-        raise UsageError(f"Give a model that ttaps.load returns, or a module of your own, not {type(model).__name__}.")
+        raise UsageError(f"Give a model that ttaps.load returns, or your own module, not {type(model).__name__}.")
     if isinstance(model, Model | Network | Classifier):
         if normalize or size:
-            raise UsageError("size and normalize are for modules of your own: this model has them already.")
+            raise UsageError("size and normalize are for your own modules: this model already has them.")
         if isinstance(model, nn.Module):
             return own_model(model, "model", classes)
         if classes and len(classes) != len(model.classes):
@@ -131,19 +131,19 @@ def as_model(
         shape: tuple[int, ...] = getattr(first, "shape", ())
         height, width = (shape[-2:] if shape[-3] == 3 else shape[-3:-1]) if len(shape) >= 3 else (0, 1)
         if height != width:
-            raise UsageError("Say the image size that your module takes, such as size=64.")
+            raise UsageError("Give your module's input size, such as size=64.")
         size = int(width)
     return load(model, size=size, normalize=normalize, classes=classes)
 
 
 def content_key(image: Tensor) -> int:
-    """Return a key made of an image's pixels; the same for an image as uint8 and as float in [0, 1]."""
+    """Return a key derived from an image's pixels; the same for uint8 and for float in [0, 1]."""
     pixels = image if image.dtype == torch.uint8 else (255 * image).round().to(torch.uint8)
     return int.from_bytes(hashlib.blake2b(pixels.numpy().tobytes(), digest_size=8).digest(), "big") >> 1
 
 
 def prepare(images: ImageLike | Iterable[ImageLike], size: int) -> tuple[Tensor, bool]:
-    """Return images on the CPU as (N, 3, size, size), uint8 or all float in [0, 1], and whether a single one was given."""
+    """Return images on the CPU as (N, 3, size, size), uint8 or all float in [0, 1], and whether it was a single one."""
     if isinstance(images, str | Path) and Path(images).is_dir():
         images = image_files(Path(images))
     single = isinstance(images, str | Path | bytes | Image.Image) or hasattr(images, "read")

@@ -1,4 +1,4 @@
-"""How fast adaptation is: ratios of functions timed in turns in one process, and their operations by count."""
+"""Speed of adaptation: ratios of functions timed in turn in one process, and their operation counts."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -34,7 +34,7 @@ Rounds = NDArray[np.float64]
 
 
 class Suite:
-    """All that is timed, on one model and the embedded images. Each round runs every one of ``jobs``."""
+    """Everything that is timed, on one model and the bundled images. Each round runs all ``jobs``."""
 
     def __init__(self, model: str) -> None:
         loaded, self.threads = load(model), torch.get_num_threads()
@@ -55,7 +55,7 @@ class Suite:
         }
 
     def measure(self, rounds: int, done: Work = lambda: None) -> dict[str, Any]:
-        """Time all jobs in turn; return ratios by name, the quartiles of each, and the times they are made of."""
+        """Time all jobs in turn; return ratios by name, the quartiles of each, and the underlying times."""
         times = interleaved(self.jobs, rounds, done)
         per_image = {mode: times[mode] / count for mode, count in self.counts.items()}
         rate = max(2 * size**3 / times[f"multiply {size}"].min() for size in PRODUCTS)
@@ -83,7 +83,7 @@ class Suite:
 def interleaved(
     functions: Mapping[str, Work], rounds: int, done: Work = lambda: None, clock: Callable[[], float] = perf_counter
 ) -> dict[str, Rounds]:
-    """Return the seconds of all functions, run in turn ``rounds`` times: other load on the machine slows all of them alike."""
+    """Return the seconds of all functions, run in turn ``rounds`` times: other load on the machine slows all alike."""
     taken: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():
@@ -95,7 +95,7 @@ def interleaved(
 
 
 def quartiles(values: Rounds) -> list[float]:
-    """Return the two numbers between which half of the rounds lie."""
+    """Return the first and third quartile of the rounds."""
     return np.quantile(values, (0.25, 0.75)).tolist()
 
 
@@ -107,7 +107,7 @@ def operations(function: Work) -> int:
 
 
 def exact_operations(network: Network, method: Ttaps, image: Tensor) -> int:
-    """Count the network's operations that adapting one image needs, whatever makes its views.
+    """Count the network's operations for adapting one image, without making its views.
     The frozen part once over all views, every step on the adapted part, and the image's prediction before and after every step."""
     split = SplitNetwork(network, method.adapt_params)
     views = method.draw_views(image, 0)[: 2 * method.num_pairs]
@@ -119,7 +119,7 @@ def exact_operations(network: Network, method: Ttaps, image: Tensor) -> int:
 
 
 def sample_images(count: int) -> Tensor:
-    """Return embedded test images, each under the next of the embedded corruptions: fast mode's time depends on how hard they are."""
+    """Return bundled test images, under the bundled corruptions in turn: fast mode's time depends on how hard they are."""
     sets = [read_sample(name).images for name in SAMPLE_CORRUPTIONS]
     return torch.from_numpy(np.stack([sets[place % len(sets)][place % len(sets[0])] for place in range(count)]))
 

@@ -1,4 +1,4 @@
-"""Plain values to frozen dataclasses and back: presets in TOML, configs in JSON; an unknown key is an error with a suggestion."""
+"""Convert plain values to frozen dataclasses and back: presets in TOML, configs in JSON. Unknown keys are errors with a suggestion."""
 
 import dataclasses
 import difflib
@@ -20,7 +20,7 @@ RENAMED = {old: (new,) if isinstance(new, str) else tuple(new) for old, new in _
 
 
 def from_dict(kind: type[T], values: Mapping[str, Any], where: str, base: T | None = None) -> T:
-    """Build a dataclass from nested plain values; what is not given keeps its default (or ``base``'s value)."""
+    """Build a dataclass from nested plain values; missing values keep their default (or ``base``'s value)."""
     known = setting_names(kind)
     renamed = [(old, new) for old in flat(values) if (new := new_name(old, known))]
     if renamed:
@@ -43,7 +43,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def setting_names(kind: type) -> set[str]:
-    """Return the full names of all settings of a dataclass and of those inside it: ``epochs``, ``optimizer.lr``, ..."""
+    """Return the full names of all settings of a dataclass, nested ones included: ``epochs``, ``optimizer.lr``, ..."""
     names: set[str] = set()
     for name, hint in _hints(kind).items():
         nested = dataclasses.is_dataclass(hint) and isinstance(hint, type)
@@ -52,7 +52,7 @@ def setting_names(kind: type) -> set[str]:
 
 
 def new_name(old: str, known: Collection[str]) -> str | None:
-    """Return what an old name, such as ``schedule.warmup``, is called among the ``known`` names; None if it is not there."""
+    """Return the current name of an old one, such as ``schedule.warmup``, if it is among ``known``; else None."""
     if old in known:
         return None
     *groups, leaf = old.split(".")
@@ -65,7 +65,7 @@ def new_name(old: str, known: Collection[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint like `` (did you mean 'epochs'?)`` or, of an old name, the new one; the choices where none is near."""
+    """Return a hint like `` (did you mean 'epochs'?)`` or, for an old name, the new one; all choices if none is near."""
     known = list(known)
     if renamed := new_name(word, known):
         return f" (it is called '{renamed}' now)"
@@ -81,7 +81,7 @@ def check_min(settings: Any, **bounds: float) -> None:
 
 
 def check_positive(settings: Any, *names: str) -> None:
-    """Refuse what is not above 0; NaN too."""
+    """Refuse values not above 0, and NaN."""
     for name in names:
         if not getattr(settings, name) > 0:
             raise UsageError(f"{name} must be positive, not {getattr(settings, name)}.")
@@ -97,7 +97,7 @@ def check_range(settings: Any, *names: str, most: float = math.inf) -> None:
 
 
 def check_probability(settings: Any, *names: str) -> None:
-    """Refuse what is not a probability."""
+    """Refuse values that are not probabilities."""
     for name in names:
         if not 0 <= getattr(settings, name) <= 1:
             raise UsageError(f"{name} must be a probability, from 0 to 1, not {getattr(settings, name)}.")

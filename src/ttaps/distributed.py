@@ -1,7 +1,7 @@
-"""Several processes on one batch: under ``torchrun`` each takes some of its rows, and all take the same step.
+"""Data-parallel training: under ``torchrun`` each process takes some rows of a batch, and all take the same step.
 
-No module is wrapped. In a step the processes exchange their sums over the batch (Sinkhorn), add up their gradients in one message, and add
-up the parts of the loss for the log. Without ``torchrun`` there is one process, and nothing is sent."""
+No module is wrapped. In a step the processes exchange their sums over the batch (Sinkhorn), sum their gradients in one message, and sum
+the loss terms for the log. Without ``torchrun`` there is one process, and nothing is sent."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ PATIENCE = timedelta(minutes=10)  # for a process that is silent; one that has d
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's place among those that work together."""
+    """This process's rank among those of the job."""
 
     rank: int = 0
     size: int = 1
@@ -32,18 +32,18 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this process logs and writes for all."""
+        """Whether this process logs and writes files."""
         return self.rank == 0
 
     def rows(self, total: int, task: int = 1) -> slice:
-        """Return this process's rows of a batch; shares differ by at most one row, or one task of ``task`` rows that stay together."""
+        """Return this process's rows of a batch; shares differ by at most one row, or one task of ``task`` rows."""
         tasks = total // task
         if tasks < self.size:
-            raise UsageError(f"A batch of {total} images is too small to share out over {self.size} processes.")
+            raise UsageError(f"A batch of {total} images is too small to split over {self.size} processes.")
         return slice(tasks * self.rank // self.size * task, tasks * (self.rank + 1) // self.size * task)
 
     def logsumexp(self, logits: Tensor) -> Tensor:
-        """Sum over the rows of all processes, in the log domain: each its own, then all sums together."""
+        """Sum over the rows of all processes in the log domain: first per process, then over processes."""
         own = logits.logsumexp(0)
         return own if self.size == 1 else torch.stack(self._gather(own)).logsumexp(0)
 
@@ -57,7 +57,7 @@ class Ranks:
             gradient.copy_(total.view_as(gradient))
 
     def reduce_metrics(self, parts: dict[str, Tensor], rows: slice, total: int) -> dict[str, Tensor]:
-        """Return the parts of the loss over all ``total`` rows: means over this process's ``rows``, or one entry for each of them."""
+        """Return the loss terms over all ``total`` rows, from means over this process's ``rows`` or one entry per row."""
         if self.size == 1:
             return parts
         means = [name for name, part in parts.items() if part.ndim == 0]
@@ -72,7 +72,7 @@ class Ranks:
         return result
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
-        """Give the first process's values to all."""
+        """Send the first process's values to all."""
         for tensor in tensors if self.size > 1 else ():
             with _explain_failure():
                 distributed.broadcast(tensor.detach(), 0)
@@ -84,15 +84,15 @@ class Ranks:
         return int(shared)
 
     def assert_equal(self, what: str, *parts: str | int) -> None:
-        """Refuse to start when the processes were given different things."""
+        """Refuse to start if the processes were given different values."""
         if self.size == 1:
             return
         seeds = self._gather(torch.tensor(derive_seed(*parts), device=self.device))
         if len(set(map(int, seeds))) > 1:
-            raise UsageError(f"The processes of this job differ in {what}: give all of them the same.")
+            raise UsageError(f"The processes of this job differ in {what}: give them all the same.")
 
     def wait(self) -> None:
-        """Wait until every process is here."""
+        """Wait until every process gets here."""
         self._sum(torch.zeros(1, device=self.device))
 
     def _sum(self, tensor: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class Ranks:
         return tensor
 
     def _gather(self, tensor: Tensor) -> list[Tensor]:
-        """Return every process's tensor, by rank: all add up in the same order, so all get the same bits."""
+        """Return every process's tensor, by rank: all sum in the same order, so all get the same bits."""
         gathered = [torch.empty_like(tensor) for _ in range(self.size)]
         with _explain_failure():
             distributed.all_gather(gathered, tensor)
@@ -138,7 +138,7 @@ def init_distributed(device: str = "cpu", patience: timedelta = PATIENCE) -> Ite
     try:
         distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=patience)
     except (RuntimeError, ValueError) as error:
-        raise TtapsError(f"The {size} processes did not meet: {_reason(error)}.\nStart them with torchrun.") from error
+        raise TtapsError(f"The {size} processes did not join: {_reason(error)}.\nStart them with torchrun.") from error
     # Between GPUs a process may wait where no signal handler runs: there torchrun must end it itself.
     if place.type == "cpu":
         signal.signal(signal.SIGTERM, _terminated)
@@ -151,7 +151,7 @@ def init_distributed(device: str = "cpu", patience: timedelta = PATIENCE) -> Ite
 
 @contextmanager
 def _explain_failure() -> Iterator[None]:
-    """Say in plain words that another process has ended."""
+    """Report that another process has ended."""
     try:
         yield
     except RuntimeError as error:
@@ -163,5 +163,5 @@ def _terminated(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first sentence of torch's message, without the place in its source."""
+    """Return the first sentence of torch's message, without its source location."""
     return str(error).splitlines()[0].split("] ", 1)[-1].split(". ")[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""What a user did wrong, or what the machine refused: one or two lines with the remedy, never a traceback."""
+"""Errors of the user or the machine: one or two lines with the remedy, never a traceback."""
 
 LONGEST = 1_500  # characters of a message: it may quote a damaged file
 
@@ -20,7 +20,7 @@ class UsageError(TtapsError, ValueError):
 
 
 class DataError(TtapsError):
-    """A data set or image that is missing, damaged or not what it says it is."""
+    """A data set or image that is missing, damaged or not what it claims to be."""
 
 
 class CheckpointError(TtapsError):

@@ -1,4 +1,4 @@
-"""The Python interface to long work: ``ttaps.evaluate`` and ``ttaps.train``, which the commands of these names call."""
+"""The Python interface to long jobs: ``ttaps.evaluate`` and ``ttaps.train``, which the commands of these names call."""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -42,25 +42,25 @@ from ttaps.training.run import Run
 Labels = Sequence[int] | Sequence[str] | np.ndarray[Any, Any] | Tensor
 Data = str | Path | ImageSet | tuple[Sequence[ImageLike] | np.ndarray[Any, Any] | Tensor, Labels]
 """A data set by name, a folder of class folders, an ``.npz`` file, or images and their labels: class numbers or names."""
-IMAGES = "images"  # what a pair of images and labels is called
+IMAGES = "images"  # name of a pair of images and labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What :func:`evaluate` found. ``print`` it for tables of accuracy before and after adaptation, with 95 % intervals."""
+    """The result of :func:`evaluate`. ``print`` it for tables of accuracy before and after adaptation, with 95 % intervals."""
 
     folder: Path
     """Where every image's result is stored; a temporary folder, which goes with this object, unless ``out`` was given."""
     model: str
     data: str
-    experiments: tuple[int, ...]  # The numbers of the experiments in the folder: a method with a seed each.
-    plan: Plan  # The images that each was asked for.
-    seconds: dict[str, float]  # The time that was spent, by what on.
+    experiments: tuple[int, ...]  # The ids of the experiments in the folder, one per method and seed.
+    plan: Plan  # The images of each.
+    seconds: dict[str, float]  # The time spent, by activity.
     data_root: Path | None = None
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """The stored rows of what was asked, as :func:`ttaps.evaluation.frame.read_rows` returns them."""
+        """The requested stored rows, as :func:`ttaps.evaluation.frame.read_rows` returns them."""
         with Store(self.folder, write=False) as stored:
             found = frame.read_rows(stored, self.experiments)
         places = {number: place for place, number in enumerate(self.experiments)}
@@ -73,7 +73,7 @@ class Evaluation:
         return frame.accuracies(self.rows)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a row for every image and method: its true class, those predicted before and after, and their confidence."""
+        """Return a row for every image and method: true class, predictions before and after, and their confidence."""
         return frame.with_names(self.rows[frame.COLUMNS].reset_index(drop=True), self.folder)
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Evaluation:
 
 
 def warning(rows: pd.DataFrame) -> str:
-    """Say in one line if the adaptation of an experiment did great harm: accuracy halved, or nearly all images given one label."""
+    """Return a line if adaptation did great harm in an experiment: accuracy halved, or nearly all images given one label."""
     line, spec = measure(rows), rows["spec"].iat[0]
     found = [collapse(rows["before"].tolist(), rows["after"].tolist())]
     if significant(line) and line["after"] < line["before"] / 2:
@@ -141,13 +141,13 @@ def evaluate(
 ) -> Evaluation:
     """Measure accuracy before and after adaptation and store every image's result.
 
-    ``model`` is what :func:`ttaps.load` returns or takes, or a classifier of your own (``size``, ``normalize`` and ``classes`` as in
-    :func:`ttaps.adapt`). ``data`` is a name (``sample`` is in the package), a folder of class folders, an ``.npz`` file, or a pair
+    ``model`` is what :func:`ttaps.load` returns or takes, or your own classifier (``size``, ``normalize`` and ``classes`` as in
+    :func:`ttaps.adapt`). ``data`` is a name (``sample`` is bundled), a folder of class folders, an ``.npz`` file, or a pair
     of images and labels, class numbers or names. ``methods`` are written as everywhere: ``["source", "ttaps:tuned[steps=6]"]``.
     ``corruptions``, ``severities`` and ``images_per_corruption`` (a stratified sample, the same one each time) choose among the images.
-    ``protocol`` and ``batch_size`` are for every method that has the choice (docs/methods.md); by default images are adapted one at a time.
+    ``protocol`` and ``batch_size`` apply to methods with these settings (docs/methods.md); by default images are adapted one at a time.
 
-    With ``out``, results are kept in that folder, and the same call resumes what was stopped; without it they are in a temporary
+    With ``out``, results are kept in that folder, and the same call resumes after an interruption; without it they are in a temporary
     folder that is removed with the returned object. A model stays where it is (``device`` moves it); one given by name goes to a GPU
     if there is one. Under ``torchrun`` the processes share the images; ``shard="1/4"`` does one part of four.
     """
@@ -155,7 +155,7 @@ def evaluate(
         raise UsageError(f"projections must be at least 0, not {projections}.")
     part = Shard.parse(shard) if shard else Shard.of_rank()
     if shard and Shard.of_rank().count > 1:
-        raise UsageError("torchrun's processes share the images among themselves: leave --shard out.")
+        raise UsageError("torchrun's processes already share the images: leave out --shard.")
     own: dict[str, Any] = {"size": size, "normalize": normalize, "classes": classes}
     if isinstance(model, str | Path):
         subject, device = load(model, **own), device or "auto"
@@ -192,7 +192,7 @@ def open_data(
     severities: int | Sequence[int] | Literal["all"] = (),
     root: Path | None = None,
 ) -> Benchmark:
-    """Open what a model is evaluated on, by name or as it is given."""
+    """Open the data to evaluate on, by name or as given."""
     names = corruptions.split(",") if isinstance(corruptions, str) else corruptions
     chosen = [name.strip() for name in names if name.strip()]
     levels = [severities] if isinstance(severities, int) else severities
@@ -206,7 +206,7 @@ def open_data(
 
 
 def image_set(data: Any, size: int, classes: Sequence[str] = ()) -> ImageSet:
-    """Return images and labels as a set; class numbers are those of ``classes``, where these are known."""
+    """Return images and labels as a set; class indices are those of ``classes``, if known."""
     if isinstance(data, ImageSet):
         return data
     if not isinstance(data, tuple | list) or len(data) != 2:
@@ -235,7 +235,7 @@ def _methods(methods: str | Method | Sequence[str | Method], presets: dict[str, 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Training:
-    """A run that :func:`train` has finished. ``print`` it for its card."""
+    """A run finished by :func:`train`. ``print`` it for its card."""
 
     folder: Path  # The run folder: the model, its card, its settings and its metrics.
     config: TrainConfig  # All settings.
@@ -295,8 +295,8 @@ def train(
     a pair of images and labels; a fifth of it is for validation. The network has as many classes, unless ``model.num_classes`` is set.
 
     ``backbone`` is any module from images to features (N, F) or feature maps (N, F, H, W), which are averaged: the module (a copy is
-    trained, from its weights), a function or class that makes it, or ``"my_nets.py:make_net"``. The run folder remembers a function of
-    a file or package, so that :func:`ttaps.load` and the commands make it again; a module must be passed again.
+    trained, from its weights), a function or class that makes it, or ``"my_nets.py:make_net"``. The run folder records a function of
+    a file or package, so that :func:`ttaps.load` and the commands can call it again; a module must be passed again.
     """
     chosen, any_classes = _train_settings(config, data, settings)
     place, root = find_device(device), root_of(Path(data_root) if data_root else None)
@@ -318,7 +318,7 @@ def train(
 def _train_settings(
     config: str | Path | TrainConfig, data: Any, settings: Mapping[str, Any]
 ) -> tuple[TrainConfig, bool]:
-    """Return all settings, and whether the data may decide on the number of classes."""
+    """Return all settings, and whether the data may set the number of classes."""
     values: dict[str, Any] = {}
     for name, value in flat(settings).items():
         set_nested(values, name.split("."), value)

@@ -37,7 +37,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def cannot_write(path: Path, error: OSError) -> TtapsError:
-    """Return the error to raise where a disk is full or a folder is not writable."""
+    """Return the error to raise if a disk is full or a folder is not writable."""
     remedies = dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "A part of that path is a file, not a folder: move it away")
     remedies |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Make room there")
     remedy = remedies.get(error.errno or 0, "Get permission to write there")
@@ -47,7 +47,7 @@ def cannot_write(path: Path, error: OSError) -> TtapsError:
 
 
 def make_room(path: Path) -> None:
-    """Make the folder of a file that a long command writes at its end, or fail before the work is done."""
+    """Make the folder of a file that a long command writes at its end, or fail before the work starts."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
@@ -70,14 +70,14 @@ def write_text(path: Path, content: str) -> None:
 
 
 def remove_partials(folder: Path) -> None:
-    """Remove the temporary files of processes that were killed while writing; nobody else may be writing there."""
+    """Remove the temporary files of processes killed while writing; no other process may be writing there."""
     for partial in folder.glob(".*.part"):
         partial.unlink()
 
 
 @contextmanager
 def file_lock(path: Path, doing: str) -> Iterator[None]:
-    """Hold a lock that the system releases when the process ends, or say that another process is ``doing`` this already."""
+    """Hold a lock that the system releases when the process ends; raise if another process is already ``doing`` this."""
     lock = FileLock(path, timeout=0)
     try:
         lock.acquire()

@@ -1,7 +1,7 @@
 """The paper's equations, one short pure function each.
 
 Scores are inner products of unit vectors, ``z @ C.T``, shape (batch, K); codes have the same shape and rows that sum to 1.
-Everything is computed in float32 or better, whatever precision comes in."""
+Everything is computed in float32 or better, whatever the input's precision."""
 
 import math
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def swapped_prediction(scores_s: Tensor, scores_t: Tensor, codes_s: Tensor, code
 
 
 def prototype_entropy(logits: Tensor) -> Tensor:
-    """L_ent, eq. (7): each prototype sure of its class, all classes equally served. Lies in [-ln classes, 0].
+    """L_ent, eq. (7): each prototype sure of its class, all classes equally frequent. In [-ln classes, 0].
     ``logits`` are the classifier's outputs at the prototypes, shape (K, classes)."""
     log_p = at_least_float32(logits).log_softmax(-1)
     log_mean = log_p.logsumexp(0) - math.log(len(log_p))

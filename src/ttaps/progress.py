@@ -1,4 +1,4 @@
-"""What a terminal shows: progress bars with time left, on stderr, quiet when nobody is watching; tables as plain text."""
+"""Terminal output: progress bars with time left, on stderr if it is a terminal; tables as plain text."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class Bar(Progress):
 
 def bar(console: Console = stderr, shown: bool = True) -> Bar:
     """Return a rich progress bar for ``with bar() as progress: task = progress.add_task("what", total=n, note="")``.
-    On a narrow terminal only the note at the end is cut: how much is done and how long it takes always stay in sight."""
+    On a narrow terminal only the note at the end is cut: progress and time left always stay visible."""
     return Bar(
         TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=18)),
         BarColumn(bar_width=12),
@@ -44,7 +44,7 @@ def bar(console: Console = stderr, shown: bool = True) -> Bar:
 
 
 def log_info(text: str) -> None:
-    """Write one line for the person watching; results go to stdout, this does not."""
+    """Write one line to stderr for the user; results go to stdout."""
     stderr.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""A whole table from nothing: train what is missing, evaluate what is missing, and say beforehand how long that takes.
+"""A whole table from scratch: train and evaluate what is missing, and estimate beforehand how long that takes.
 
 A grid is a table's models (objective, number of prototypes, seed) with their methods; a job is one of them."""
 
@@ -44,7 +44,7 @@ TIMED_IMAGES = 2  # adapted to by every method, after one that is not timed
 
 @dataclass(frozen=True)
 class GridColumn:
-    """One kind of model, and what it is evaluated with."""
+    """One kind of model, and the methods to evaluate it with."""
 
     config: str  # the preset it is trained with
     methods: tuple[str, ...] = ("source",)  # methods, as ``ttaps evaluate`` takes them
@@ -71,7 +71,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Job:
-    """One model to train, and what to evaluate it with."""
+    """One model to train, and the methods to evaluate it with."""
 
     train: TrainConfig
     methods: tuple[Method, ...]
@@ -83,7 +83,7 @@ class Job:
         return f"{self.train.objective}-K{self.train.model.num_prototypes}-seed{self.train.seed}"
 
     def plan(self, data: Benchmark, shard: Shard = EVERYTHING) -> Plan:
-        """Return the images each method is to see."""
+        """Return the images for each method."""
         return Plan(data.labels, data.corruptions, data.severities, self.images_per_corruption, shard)
 
 
@@ -92,7 +92,7 @@ JobData = tuple[Split, Benchmark]
 
 
 class Estimate(NamedTuple):
-    """What is left of a job, and how long that takes."""
+    """What is left of a job, and how long it takes."""
 
     job: Job
     steps: int  # of training
@@ -102,8 +102,8 @@ class Estimate(NamedTuple):
 
 
 def read_grid(path: Path) -> tuple[Grid, list[Job]]:
-    """Read a preset and return its jobs, those of the first seed first: a table of one seed is of use before the others are done.
-    The table ``train`` of the grid, then that of a column, hold what is changed in a training preset."""
+    """Read a preset and return its jobs, those of the first seed first: a table of one seed is useful before the others are done.
+    The ``train`` table of the grid, then that of a column, override the training preset."""
     values = read_toml(path)
     columns = values.get("columns")
     if "data" not in values or not columns or not _are_tables(columns, "config"):
@@ -141,7 +141,7 @@ def _are_tables(values: Any, *keys: str) -> bool:
 
 
 def open_data(grid: Grid, jobs: Sequence[Job], root: Path | None) -> list[JobData]:
-    """Open the data of every job, each set once, before any work; refuse a job that could be trained but not evaluated."""
+    """Open each data set once, before any work; refuse a job that could be trained but not evaluated."""
     test = cache(partial(open_benchmark, grid.data, root, corruptions=grid.corruptions, severities=grid.severities))
     train, found = cache(training_images), []
     for job in jobs:
@@ -154,7 +154,7 @@ def open_data(grid: Grid, jobs: Sequence[Job], root: Path | None) -> list[JobDat
 
 
 def reproduce(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, ranks: Ranks = ALONE) -> None:
-    """Train and evaluate all models: those go to ``out/models``, the rows of all to ``out/results``."""
+    """Train and evaluate all models: they go to ``out/models``, their rows to ``out/results``."""
     opened, shard = open_data(grid, jobs, root), Shard(ranks.rank, ranks.size)
     for job, (_, data) in zip(jobs, opened, strict=True):  # before any training
         check_settings(out / MODELS / job.name, job.train)
@@ -218,14 +218,14 @@ def training_seconds(config: TrainConfig, split: Split, device: str) -> float:
 
 
 def seconds_per_image(config: TrainConfig, method: Method, images: Tensor) -> float:
-    """Time a method with a network that is not trained yet."""
+    """Time a method with an untrained network."""
     network = initial_network(config).to(images.device).eval()
     method.adapt(network, images[:1], [0])
     return _seconds(lambda: method.adapt(network, images, range(len(images))).cpu(), images.device) / len(images)
 
 
 def count_rows(out: Path, job: Job, data: Benchmark, plan: Plan) -> int:
-    """Return how many results of a plan a trained model has already."""
+    """Return how many results of a plan a trained model already has."""
     if not (out / RESULTS / FILE).exists():
         return 0
     model = load_model(out / MODELS / job.name)
@@ -242,7 +242,7 @@ def _fastest(trainer: Trainer, step: int) -> float:
 
 
 def _seconds(call: Callable[[], object], device: torch.device) -> float:
-    """Time a call; on a CPU by the time that its threads computed, so that what else the machine does is not counted."""
+    """Time a call; on a CPU by the CPU time of its threads, so that other load is not counted."""
     clock, threads = (process_time, torch.get_num_threads()) if device.type == "cpu" else (perf_counter, 1)
     began = clock()
     call()

@@ -1,4 +1,4 @@
-"""Randomness by name: a generator is a function of what it is for, never of what ran before it."""
+"""Randomness by name: a generator depends on its purpose, never on what ran before."""
 
 import hashlib
 from operator import index
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def derive_seed(*parts: str | int) -> int:
-    """Return a 63-bit key for names and numbers, such as (0, "cifar10-c", "fog", 5, 17): the same on every machine and in every process."""
+    """Return a 63-bit key for names and numbers, such as (0, "cifar10-c", "fog", 5, 17): the same on every machine and process."""
     # index: numpy's integers are numbers like any other
     text = "\x1f".join(f"str:{part}" if isinstance(part, str) else f"int:{index(part)}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -102,6 +102,6 @@ def test_a_heavy_penalty_keeps_a_stream_near_the_source() -> None:
 def test_images_of_another_size_are_refused() -> None:
     net = made("preact")
     net.image_size = 64  # type: ignore[assignment]
-    with pytest.raises(UsageError, match="fisher_data=cifar10 has images of 32 pixels, the model wants 64"):
+    with pytest.raises(UsageError, match="fisher_data=cifar10 has images of 32 pixels, the model takes 64"):
         Eata(fisher_data="cifar10").check_settings(net)
     Eata().check_settings(net)

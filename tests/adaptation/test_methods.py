@@ -293,9 +293,9 @@ def test_images_for_a_module_are_arrays_with_names_for_its_logits() -> None:
 def test_normalize_is_for_modules_of_the_users(tiny_network: Network) -> None:
     model, images = Model(tiny_network, tuple("abcd")), some_images()
     for ours in (model, tiny_network):
-        with pytest.raises(UsageError, match="are for modules of your own"):
+        with pytest.raises(UsageError, match="are for your own modules"):
             ttaps.adapt(ours, images, "source", normalize=(MEAN, STD))
-    with pytest.raises(UsageError, match="three means and three positive deviations"):
+    with pytest.raises(UsageError, match="three means and three positive standard deviations"):
         ttaps.adapt(made("preact"), images, "source", normalize=(MEAN, (1.0, 0.0, 1.0)))
     assert ttaps.adapt(tiny_network, images, "source").classes == ("0", "1", "2", "3")
 

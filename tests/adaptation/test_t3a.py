@@ -79,7 +79,7 @@ def test_supports_are_bounded_and_carried(tiny_network: Network) -> None:
 @pytest.mark.parametrize("method", ["t3a", "lame"])
 def test_a_network_without_a_last_linear_layer_is_refused(method: str) -> None:
     scaled = nn.Sequential(made("two layers"), nn.Softplus())
-    with pytest.raises(UsageError, match=r"a last linear layer \(nn.Linear\) makes; Classifier ends otherwise"):
+    with pytest.raises(UsageError, match=r"a final linear layer \(nn.Linear\) for the logits; Classifier has none"):
         ttaps.adapt(scaled, some_images(2), method)
     with pytest.raises(UsageError, match=f"'{method}' needs a last linear layer; this model supports source, augment"):
         ttaps.adapt(nn.Flatten(), some_images(2), method)

@@ -144,7 +144,7 @@ def test_where_the_rotation_loss_begins_its_head_is_a_copy_of_what_stage_3_has_b
 
 def test_no_rotation_head_on_a_backbone_without_stages() -> None:
     backbone = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    with pytest.raises(UsageError, match=r"branches off the stages of our own ResNet"):
+    with pytest.raises(UsageError, match=r"needs the stages of our own ResNet"):
         Network(WITH_HEAD, backbone, features=3)
 
 

@@ -94,7 +94,7 @@ def test_missing_weights(refused: Refused, model: Path) -> None:
 def test_weights_of_another_shape(refused: Refused, model: Path) -> None:
     weights = load_file(model / "model.safetensors")
     save_file(weights | {"prototypes": torch.zeros(7, 8)}, model / "model.safetensors")
-    assert "'prototypes' has shape (7, 8), the network wants (12, 8)" in refused("info", model)
+    assert "'prototypes' has shape (7, 8), the network expects (12, 8)" in refused("info", model)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_wrong_options_of_adapt(
         (("--limit", "ten"), "--limit"),
         (("--methods", "source,ttap"), "did you mean 'ttaps'"),
         (("--methods", ","), "names no method"),
-        (("--methods", "ttaps[adapt_params=foo]"), "adapt_params 'foo', or a part of it, covers no weight"),
+        (("--methods", "ttaps[adapt_params=foo]"), "adapt_params 'foo', or a part of it, matches no weight"),
         (("--methods", "bn", "--data", "not looked for"), "Method 'bn' needs BatchNorm layers"),
         (("--seeds", "0,b"), "--seeds must be comma-separated whole numbers"),
         (("--shard", "3/2"), "no shard 3 of 2"),
@@ -436,7 +436,7 @@ def test_missing_rights_are_not_a_matter_of_room(
         raise FileNotFoundError  # as safetensors answers where a file may not be read
 
     monkeypatch.setattr("ttaps.model.checkpoint.safe_open", not_there)
-    assert refused("info", model).endswith("model.safetensors: get the right to read it.")
+    assert refused("info", model).endswith("model.safetensors: get permission to read it.")
 
 
 def test_a_full_disk_while_logging(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

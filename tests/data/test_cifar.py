@@ -87,7 +87,7 @@ def test_a_pickle_that_runs_something_is_refused(tmp_path: Path) -> None:
     folder = write_files(SMALL10, tmp_path)
     trace = tmp_path / "was_here"
     (folder / "test_batch").write_bytes(pickle.dumps({b"data": Evil(exec, f"open({str(trace)!r}, 'w')")}, protocol=2))
-    with pytest.raises(DataError, match=r"test_batch was refused: it wants to load .*\.exec") as caught:
+    with pytest.raises(DataError, match=r"test_batch was refused: it tries to load .*\.exec") as caught:
         read_cifar(SMALL10, tmp_path, "test")
     assert "ttaps data download cifar10" in str(caught.value)
     assert not trace.exists()

@@ -331,7 +331,7 @@ def test_wrong_names_and_roots(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'cifar11' to download; choose one of: cifar10, cifar100"):
         download("cifar11", tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"Cannot write into .*\n.*--data-root"):
+    with pytest.raises(DataError, match=r"Cannot write to .*\n.*--data-root"):
         download("cifar10", tmp_path / "file")
     if os.geteuid():  # root may write anywhere
         (tmp_path / "locked").mkdir(mode=0o500)

@@ -159,7 +159,7 @@ def test_a_config_that_was_edited(folder: Path, change: Callable[[dict[str, Any]
 def test_weights_of_another_shape(folder: Path) -> None:
     edit(folder, lambda config: config["model"].update(num_prototypes=31))
     with pytest.raises(
-        CheckpointError, match=r"'prototypes' has shape \(30, 16\), the network wants \(31, 16\) \(1 such"
+        CheckpointError, match=r"'prototypes' has shape \(30, 16\), the network expects \(31, 16\) \(1 such"
     ):
         load_model(folder)
 
@@ -175,10 +175,10 @@ def test_an_absurd_network_is_refused_before_it_takes_memory(folder: Path, name:
 def test_a_weight_too_few_or_too_many(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     save_file({name: tensor for name, tensor in weights.items() if name != "prototypes"}, folder / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"'prototypes' has shape nothing, the network wants \(30, 16\)"):
+    with pytest.raises(CheckpointError, match=r"'prototypes' has shape nothing, the network expects \(30, 16\)"):
         load_model(folder)
     save_file(weights | {"extra": torch.zeros(2)}, folder / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"'extra' has shape \(2,\), the network wants nothing"):
+    with pytest.raises(CheckpointError, match=r"'extra' has shape \(2,\), the network expects nothing"):
         load_model(folder)
 
 

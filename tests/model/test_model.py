@@ -278,7 +278,7 @@ def test_a_users_own_backbone_can_be_cut(backbone: nn.Module, scope: str, images
 
 
 def test_pieces_under_other_names_than_the_weights_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"pieces\(\) must have the names"):
+    with pytest.raises(UsageError, match=r"pieces\(\) must use the names"):
         SplitNetwork(Network(TINY, Pieces(last="top")), "all")
 
 
@@ -295,7 +295,7 @@ def test_features_are_counted_and_feature_maps_averaged(images: Tensor) -> None:
     [
         (
             nn.Flatten(2),
-            r"features \(N, F\) or feature maps \(N, F, H, W\), not what this one does: shape \(1, 3, 64\)",
+            r"features \(N, F\) or feature maps \(N, F, H, W\); this one returned shape \(1, 3, 64\)",
         ),
         (nn.Sequential(nn.Flatten(), nn.Linear(5, 5)), "cannot take images of 3 x 8 x 8: mat1"),
         (nn.LSTM(3, 3), "cannot take images of 3 x 8 x 8: LSTM"),
@@ -311,10 +311,10 @@ def test_a_backbone_that_returns_another_number_of_features_is_refused_with_both
     images: Tensor, method: Method
 ) -> None:
     wrong = Network(TINY, nn.Sequential(nn.Flatten()), features=100)
-    with pytest.raises(UsageError, match="returns 192 features, the network was made for 100"):
+    with pytest.raises(UsageError, match="returns 192 features, but the network expects 100"):
         method.adapt(wrong, images, range(len(images)))
     unpooled = Network(TINY, nn.Identity(), features=192)
-    with pytest.raises(UsageError, match="returns 3 features, the network was made for 192"):
+    with pytest.raises(UsageError, match="returns 3 features, but the network expects 192"):
         method.adapt(unpooled, images, range(len(images)))
-    with pytest.raises(UsageError, match="adapt_params 'last_block', or a part of it, covers no weight"):
+    with pytest.raises(UsageError, match="adapt_params 'last_block', or a part of it, matches no weight"):
         adapted_names(unpooled, "last_block")

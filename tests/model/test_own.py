@@ -93,7 +93,7 @@ def test_a_trusted_module_needs_the_file_of_its_class(file: Path, monkeypatch: p
     torch.save(importlib.import_module("trusted_nets").Net(*net.children()), path)
     monkeypatch.undo()
     monkeypatch.delitem(sys.modules, "trusted_nets")
-    with pytest.raises(TtapsError, match=r"needs code that is not here .*trusted_nets"):
+    with pytest.raises(TtapsError, match=r"needs code that is not available .*trusted_nets"):
         ttaps.load(f"{file}:make_net", size=16, weights=path, trust=True)
     monkeypatch.chdir(file.parent)
     found = ttaps.load(f"{file}:make_net", size=16, weights=path, trust=True)

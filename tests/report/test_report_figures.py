@@ -160,7 +160,7 @@ def test_flips_are_found_with_their_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"data": "sample", "digest": "other"}, "another data set"),
+        ({"data": "sample", "digest": "other"}, "not the data set"),
         ({"data": "my-folder"}, "cannot be read here"),
     ],
 )
@@ -266,7 +266,7 @@ def test_damaged_projections_are_noted_and_the_rest_is_drawn(tmp_path: Path, mon
     np.savez(path, **shorter)
     figures, notes = draw_folder(tmp_path)
     assert [figure.name for figure in figures] == ["cifar10-c-5-bars-ttaps", "cifar10-c-5-reliability-ttaps"]
-    assert f"No map of projections: {path} is damaged" in notes[-1]
+    assert f"No projection map: {path} is damaged" in notes[-1]
 
 
 @pytest.mark.parametrize("classes", [2, 10, 100])

@@ -229,7 +229,7 @@ def test_what_is_kept_from_image_to_image_is_said(tmp_path: Path) -> None:
     table = only_table(tmp_path)
     assert labels(table) == ["tent", "tent[online=true]"]
     words = "\n".join(protocol(table))
-    assert "not everything is reset after an image (online)" in words
+    assert "not everything is reset after each image (online)" in words
     assert "weights and optimizer are reset after every image" in words
 
 

@@ -167,7 +167,7 @@ def test_code_is_run_only_from_the_file_that_was_trained_with(nets: Path, data: 
     config = json.loads((run / "config.json").read_text())
     config["backbone"]["factory"] = f"{run / 'my_nets.py'}:resnet18"
     (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match="a file in that very folder"):
+    with pytest.raises(CheckpointError, match="a file in the same folder"):
         ttaps.load(run)
 
 

@@ -144,7 +144,7 @@ def test_shares_of_a_batch() -> None:
         assert [row for share in shares for row in share] == list(range(total))
         assert max(map(len, shares)) - min(map(len, shares)) <= task
         assert all(share.start % task == 0 for share in shares)
-    with pytest.raises(UsageError, match="A batch of 8 images is too small to share out over 2 processes"):
+    with pytest.raises(UsageError, match="A batch of 8 images is too small to split over 2 processes"):
         Ranks(0, 2).rows(8, task=8)
 
 
@@ -158,7 +158,7 @@ def test_a_shard_under_torchrun_is_refused(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(["evaluate", str(write_model(tmp_path)), "--shard", "1/2"]) == 2
-    assert "leave --shard out" in capsys.readouterr().err
+    assert "leave out --shard" in capsys.readouterr().err
 
 
 def test_processes_without_a_meeting_place(
@@ -168,5 +168,5 @@ def test_processes_without_a_meeting_place(
     monkeypatch.setenv("RANK", "1")
     assert main(["train", "--config", str(preset), "--out", str(tmp_path)]) == 1
     complaint = capsys.readouterr().err
-    assert complaint.startswith("ttaps train (process 1): The 2 processes did not meet")
+    assert complaint.startswith("ttaps train (process 1): The 2 processes did not join")
     assert "Start them with torchrun." in complaint

@@ -1,6 +1,6 @@
 """Test-time adaptation: one short file per method.
 
-A method is a frozen dataclass of its own settings. ``method.adapt(network, images, keys)`` returns class probabilities before and after
+A method is a frozen dataclass of its settings. ``method.adapt(network, images, keys)`` returns class probabilities before and after
 every step, (N, steps + 1, classes), and does not change the network. docs/methods.md has the equations."""
 
 from typing import Any
@@ -27,7 +27,7 @@ from ttaps.errors import UsageError
 
 _KINDS: tuple[type[Method], ...] = (Source, Augment, Bn, T3a, Lame, Tent, Eata, Sar, Cotta, Memo, Ttt, Mt3, Ttaps)
 METHODS = {kind.name: kind for kind in _KINDS}
-"""Every method by its name, as it is typed. To add one, add its class here."""
+"""Every method by name. To add one, add its class to ``_KINDS``."""
 
 MILD = {"scale": [0.7, 1.0], "jitter_strength": 0.0, "gray_p": 0.0, "blur_p": 1.0}
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -36,7 +36,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "paper": {},
         # the authors' code: its momentum leaks from image to image, so results depend on the order
         "reference": {"momentum": 0.9, "weight_decay": 1e-5, "swap_reduction": "mean", "keep_momentum": True},
-        # the paper's ten steps as one of ten times the size: they are so small that gradients hardly change on the way
+        # the paper's ten steps as one of ten times the size: they are so small that the gradient hardly changes in between
         "fast": {"num_pairs": 24, "steps": 1, "lr": 1.0, "confidence_threshold": 0.7},
         # best on validation images under the four extra corruptions; plain steps, nothing shared between images
         "tuned": {"view_pool": 16, "num_pairs": 8, "adapt_params": "last_block", "steps": 2, "lr": 2.0}
@@ -49,7 +49,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def missing_requirement(method: Method, network: nn.Module, objective: str = "") -> str | None:
-    """Return in words what a method needs and a network lacks, or None. ``objective`` trained the network; empty if unknown."""
+    """Describe what a method needs and a network lacks, or return None. ``objective`` trained the network; empty if unknown."""
     if objective and method.trained_by and objective not in method.trained_by:
         return f"training with objective {' or '.join(method.trained_by)} (this model's is {objective})"
     return method.missing_requirement(network)
@@ -61,7 +61,7 @@ def supported_methods(network: nn.Module, objective: str = "") -> list[str]:
 
 
 def ensure_supported(method: Method, network: nn.Module, objective: str = "") -> None:
-    """Refuse a method that a network does not support, in one line that says what is missing and what is supported."""
+    """Refuse a method that a network does not support, and say what is missing and what is supported."""
     if missing := missing_requirement(method, network, objective):
         known = ", ".join(supported_methods(network, objective))
         raise UsageError(f"Method '{method.name}' needs {missing}; this model supports {known}.")

@@ -1,4 +1,4 @@
-"""Test-time augmentation: the mean prediction over augmented views, no weight changed. The yardstick for adapting to the same views."""
+"""Test-time augmentation: the mean prediction over augmented views, without changing weights. A baseline for adapting to these views."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -16,7 +16,7 @@ from ttaps.views import SwavViews
 
 @dataclass(frozen=True)
 class Augment(Method):
-    """As many views as ``ttaps:tuned`` has; with the same ``views`` they are exactly those it adapts to."""
+    """As many views as ``ttaps:tuned``; with the same ``views`` setting, exactly those it adapts to."""
 
     name = "augment"
 
@@ -27,9 +27,9 @@ class Augment(Method):
     predict: Literal["views", "both"] = "views"
     """The mean over the views, or the mean of that and the image's own prediction."""
     view_weights: ViewWeights = "equal"
-    """Views count equally, or by how well their predictions agree with the mean."""
+    """Weight views equally, or by the agreement of their predictions with the mean."""
     temperature: float = 1.0
-    """Divide the logits of augmented predictions by this, which calibrates their confidence and leaves their labels."""
+    """Divide the logits of augmented predictions by this, which calibrates their confidence without changing labels."""
     views: SwavViews = field(default_factory=SwavViews)
     """How a view is made."""
 

@@ -1,4 +1,4 @@
-"""BN (Schneider et al., 2020): the statistics of the test image, or batch, mixed with those of training. No gradient, no loss."""
+"""BN (Schneider et al., 2020): mix the statistics of the test image, or batch, with the training statistics. No gradient, no loss."""
 
 from dataclasses import dataclass
 
@@ -19,10 +19,10 @@ class Bn(Method):
     adapts = "BatchNorm statistics"
 
     source_weight: float = 16.0
-    """N beside one image: the number of images that the training statistics count as. Each further image of a batch takes the place of
-    one, so that large batches have their own statistics alone. 0: always their own alone."""
+    """N for one image: the number of images that the training statistics count as. Each further image of a batch lowers it by one,
+    so large batches use only their own statistics. 0: always only their own."""
     batch_size: int = 1
-    """Images whose statistics are taken together; with more than one, an image's result depends on the others in its batch."""
+    """Images whose statistics are computed together; with more than one, an image's result depends on the others in its batch."""
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network lacks: BatchNorm layers with training statistics."""
@@ -32,7 +32,7 @@ class Bn(Method):
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
-        """Predict with the statistics of training, then with mixed ones."""
+        """Predict with the training statistics, then with mixed ones."""
         mixed = frozen_copy(network)
         use_batch_statistics(mixed, source_images(self.source_weight, len(image)))
         return torch.stack([state.tell(net(image).softmax(-1)) for net in (network, mixed)], dim=1)

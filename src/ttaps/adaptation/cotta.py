@@ -1,4 +1,4 @@
-"""CoTTA (Wang et al., 2022): follow a teacher, the running mean of the weights, which averages over views in doubt; reset some weights."""
+"""CoTTA (Wang et al., 2022): follow a teacher, an EMA of the weights, which averages over views when unsure; reset some weights."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ MILD = SwavViews(
 
 @dataclass(frozen=True)
 class Cotta(Tent):
-    """The authors' settings on CIFAR-10-C but for the views; weights, teacher and optimizer are kept from image to image."""
+    """The authors' settings on CIFAR-10-C except the views; weights, teacher and optimizer are kept from image to image."""
 
     name = "cotta"
     paper = "Wang et al. 2022"
@@ -34,13 +34,13 @@ class Cotta(Tent):
 
     online: bool = True
     """Keep weights, teacher and optimizer from image to image: results depend on the order.
-    A single image alone gets the mean over its views and nothing else."""
+    A single image only gets the mean over its views."""
     ema_decay: float = 0.999
     """α of the teacher's weights: teacher ← α teacher + (1 - α) student after every step."""
     restore_p: float = 0.01
-    """Probability with which each single weight returns to its trained value after a step."""
+    """Probability with which each single weight is reset to its trained value after a step."""
     augment_threshold: float = 0.92
-    """The teacher predicts by the mean over views if the trained model's mean confidence in a batch is below this. 0: never."""
+    """The teacher averages over views if the trained model's mean confidence in a batch is below this. 0: never."""
     num_views: int = 32
     """Views of each image, fresh ones for each step."""
     views: SwavViews = field(default_factory=lambda: MILD)

@@ -1,4 +1,4 @@
-"""EATA (Niu et al., 2022): TENT with images that are reliable and not redundant, and weights that may not forget the training data."""
+"""EATA (Niu et al., 2022): TENT on reliable, non-redundant images, with a penalty against forgetting the training data."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +22,7 @@ FISHER_BATCH, FISHER_SIZE = 64, 32  # the authors' images per gradient; pixels o
 
 @dataclass(frozen=True)
 class Eata(Tent):
-    """The authors' settings on CIFAR-10; model and optimizer are fresh for every image, or every batch, unless ``online``."""
+    """The authors' settings on CIFAR-10; model and optimizer are reset for every image, or every batch, unless ``online``."""
 
     name = "eata"
     paper = "Niu et al. 2022"
@@ -34,27 +34,27 @@ class Eata(Tent):
     momentum: float = 0.9
     """Momentum of SGD."""
     entropy_margin: float = 0.4
-    """E₀ as a share of ln(classes): leave out images with a larger entropy H, and weight the others by exp(E₀ - H). 0: all, equally."""
+    """E₀ as a share of ln(classes): skip images with a larger entropy H, and weight the others by exp(E₀ - H). 0: all, equally."""
     redundancy_margin: float = 0.4
-    """Leave out images whose prediction has at least this cosine with the running mean of predictions. 0: none."""
+    """Skip images whose prediction has at least this cosine similarity with the running mean of predictions. 0: none."""
     fisher_data: Literal["none", "sample", "cifar10", "cifar100"] = "none"
-    """Training images for the Fisher information, which says what weights the source data needs; ``online`` only. Without them the
-    method is what its authors call ETA."""
+    """Training images for the Fisher information, the importance of each weight for the source data; ``online`` only. Without
+    them, this is what the authors call ETA."""
     fisher_weight: float = 1.0
-    """β, weight of the penalty β Σ ω (θ - θ_source)², with the Fisher information ω; the authors take 2,000 on ImageNet."""
+    """β, weight of the penalty β Σ ω (θ - θ_source)², with the Fisher information ω; the authors use 2,000 on ImageNet."""
     fisher_images: int = 2000
     """Images for the Fisher information."""
 
     def check_settings(self, network: nn.Module) -> None:
-        """Refuse data for the Fisher information whose images are not of the network's size."""
+        """Refuse Fisher images that do not have the network's input size."""
         size = getattr(network, "image_size", FISHER_SIZE)
         if self.fisher_data != "none" and size != FISHER_SIZE:
             raise UsageError(
-                f"fisher_data={self.fisher_data} has images of {FISHER_SIZE} pixels, the model wants {size}."
+                f"fisher_data={self.fisher_data} has images of {FISHER_SIZE} pixels, the model takes {size}."
             )
 
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
-        """Adapt as TENT does; what the weights must not forget is computed before the first batch."""
+        """Adapt as TENT does; the Fisher information is computed before the first batch."""
         if self.online and self.fisher_data != "none" and not any(name.startswith(FISHER) for name in state.memory):
             images = torch.from_numpy(load_set(self.fisher_data, split="train").images[: self.fisher_images])
             classifier = Functional(network, self.adapted_weights(network))
@@ -65,7 +65,7 @@ class Eata(Tent):
         return super().adapt_one(network, image, key, state)
 
     def loss(self, logits: Logits, weights: Weights, state: CarriedState) -> Tensor | None:
-        """Return the weighted mean entropy of the images that count, and the penalty; None if no image counts."""
+        """Return the weighted mean entropy of the selected images plus the penalty; None if none is selected."""
         found = logits(weights)
         entropies, limit = prediction_entropies(found), entropy_limit(self.entropy_margin, found)
         probabilities, counting = found.detach().softmax(-1), entropies < limit

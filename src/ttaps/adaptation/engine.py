@@ -1,4 +1,4 @@
-"""Gradient steps on weights that belong to one image, the rules that make updates of gradients, and the threads that images run on."""
+"""Gradient steps on one image's weights, update rules (momentum, Adam), and the threads that images run on."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,20 +12,20 @@ from torch import Tensor
 from ttaps.losses import at_least_float32
 
 Weights = dict[str, Tensor]
-UpdateRule = Callable[[Weights, Weights], Weights]  # weights and gradients to what is subtracted, before the step size
-Loss = Callable[[Weights, int], Tensor | None]  # at a step, of weights; unused ones stay, and None is no step
+UpdateRule = Callable[[Weights, Weights], Weights]  # (weights, gradients) to the update, before the step size
+Loss = Callable[[Weights, int], Tensor | None]  # of (weights, step); unused weights stay, and None takes no step
 AdaptOne = Callable[[Tensor, int, "CarriedState"], Tensor]
 
 
 class Momentum:
-    """v ← m v + g, with the L2 penalty inside g; the first v is g, as in torch. By default the gradients themselves."""
+    """v ← m v + g, with the L2 penalty inside g; the first v is g, as in torch. The default is the plain gradient."""
 
     def __init__(self, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
         self.momentum, self.weight_decay = momentum, weight_decay
         self.velocity: Weights = {}
 
     def __call__(self, weights: Weights, gradients: Weights) -> Weights:
-        """Return v, or g where there is no momentum."""
+        """Return v, or g without momentum."""
         if self.weight_decay:
             gradients = {name: g.add(weights[name], alpha=self.weight_decay) for name, g in gradients.items()}
         if self.momentum and self.velocity:
@@ -35,7 +35,7 @@ class Momentum:
 
 
 class Adam:
-    """Kingma and Ba's m / (√v + ε) of running means, both corrected for their start at zero; their constants."""
+    """Adam (Kingma and Ba): m / (√v + ε) of bias-corrected running means, with their constants."""
 
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
 
@@ -44,7 +44,7 @@ class Adam:
         self.steps = 0
 
     def __call__(self, weights: Weights, gradients: Weights) -> Weights:
-        """Return the update of one more step."""
+        """Return the next update."""
         self.steps += 1
         updates = {}
         for name, gradient in gradients.items():
@@ -60,17 +60,17 @@ class Adam:
 
 @dataclass
 class CarriedState:
-    """What an image leaves to the next one where a method keeps anything; empty before the first image."""
+    """What a method keeps from image to image, if anything; empty before the first image."""
 
     weights: Weights | None = None
     rule: UpdateRule | None = None
     memory: Weights = field(default_factory=dict)  # what else a method remembers, by name
     observer: Callable[[float | None, Tensor], object] | None = None
-    """Is told the loss of each step, None before the first, and the class probabilities after it; what it raises stops the work."""
+    """Called with the loss of each step (None before the first) and the class probabilities after it; raising stops the adaptation."""
     loss: float | None = None
 
     def tell(self, probabilities: Tensor) -> Tensor:
-        """Tell the observer, if there is one, of a prediction, and return it."""
+        """Pass a prediction to the observer, if there is one, and return it."""
         if self.observer:
             self.observer(self.loss, probabilities)
         return probabilities
@@ -80,7 +80,7 @@ def gradient_steps(
     loss: Loss, source: Weights, steps: int, lr: float, state: CarriedState | None = None
 ) -> Iterator[Weights]:
     """Yield the weights after every step of θ ← θ - α∇θ L. ``source`` is not changed.
-    Steps start from the weights in ``state``, if any, else from ``source``, and leave theirs there; its rule makes updates of gradients."""
+    Steps start from the weights in ``state``, if any, else from ``source``, use its update rule, and store the new weights in it."""
     state = state or CarriedState()
     weights, rule = state.weights or source, state.rule or Momentum()
     for step in range(steps):
@@ -101,9 +101,9 @@ def map_images(
     adapt_one: AdaptOne, images: Tensor, keys: Sequence[int], batch_size: int = 1, state: CarriedState | None = None
 ) -> Tensor:
     """Concatenate ``adapt_one(image, key, state)`` over images (1, 3, H, W), or over batches of them with their first key.
-    They run at the same time, one thread each: no thread ever waits for another, and an image's numbers do not depend on how many
-    threads there are. (Two threads on one image wait for each other, which is many times slower on a busy machine.)
-    Given a ``state`` they run one after the other and share it; otherwise each has an empty one."""
+    They run in parallel, one thread each: no thread waits for another, and an image's result does not depend on the number of
+    threads. (Two threads on one image wait for each other, which is many times slower on a busy machine.)
+    Given a ``state``, they run sequentially and share it; otherwise each has an empty one."""
     batches = images.split(batch_size)
     first_keys = [keys[index] for index in range(0, len(images), batch_size)]
     states = [state or CarriedState() for _ in batches]
@@ -113,14 +113,14 @@ def map_images(
             return torch.cat(list(pool.map(adapt_one, batches, first_keys, states)))
 
 
-_threads: list[int] = []  # torch's number of threads before the first call of those under way, once per call
+_threads: list[int] = []  # torch's number of threads before the first of the active calls, once per call
 _guard = Lock()
 
 
 @contextmanager
 def _one_thread_each() -> Iterator[int]:
-    """Yield how many threads torch had before any call was under way; the last call to end restores that.
-    What a worker sets holds for later threads too, and MKL has one number for all threads: nobody may raise it while others work."""
+    """Yield the number of threads torch had before any call was active; the last call to end restores it.
+    A worker's setting also holds for later threads, and MKL has one number for all threads: it must not be raised while others run."""
     with _guard:
         _threads.append(_threads[0] if _threads else torch.get_num_threads())
     try:

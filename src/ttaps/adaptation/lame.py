@@ -1,4 +1,4 @@
-"""LAME (Boudiaf et al., 2022): neighbors in a batch agree on their labels. Only predictions change; no weight does."""
+"""LAME (Boudiaf et al., 2022): make neighbors in a batch agree on their labels. Only predictions change, no weights."""
 
 from dataclasses import dataclass
 
@@ -11,23 +11,23 @@ from ttaps.adaptation.method import Method
 from ttaps.losses import at_least_float32
 from ttaps.model.functional import last_linear, missing_linear
 
-TOLERANCE = 1e-6  # of a probability, at which the iteration has converged
+TOLERANCE = 1e-6  # change of a probability below which the iteration has converged
 
 
 @dataclass(frozen=True)
 class Lame(Method):
-    """minimize Σ KL(zᵢ ‖ pᵢ) - ½ Σ wᵢⱼ zᵢ·zⱼ over the predictions zᵢ of a batch; wᵢⱼ says whether the features of i and j are near."""
+    """Minimize Σ KL(zᵢ ‖ pᵢ) - ½ Σ wᵢⱼ zᵢ·zⱼ over the predictions zᵢ of a batch; wᵢⱼ is large for near features of i and j."""
 
     name = "lame"
     paper = "Boudiaf et al. 2022"
     adapts = "predictions of a batch"
 
     batch_size: int = 64
-    """Images whose predictions are refined together, as many as the authors take; one by itself has no neighbors and stays as it is."""
+    """Images whose predictions are refined together (the authors' number); a single image has no neighbors and is unchanged."""
     num_neighbors: int = 5
-    """k: an image's nearest neighbors, by the cosine of their features. 0: the source model."""
+    """k: number of nearest neighbors, by the cosine similarity of features. 0: the source model."""
     max_iterations: int = 100
-    """Iterations at most; they end earlier when nothing changes."""
+    """Maximum number of iterations; they end early on convergence."""
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network lacks: features and a linear layer that classifies them."""
@@ -53,7 +53,7 @@ def affinities(features: Tensor, neighbors: int) -> Tensor:
 
 
 def refine(log_p: Tensor, affinity: Tensor, iterations: int) -> Tensor:
-    """Return z of the iteration z ← softmax(ln p + W z), which starts at p and ends where it no longer changes."""
+    """Return z of the iteration z ← softmax(ln p + W z), which starts at p and ends on convergence."""
     z = log_p.exp()
     for _ in range(iterations):
         last, z = z, (log_p + affinity @ z).softmax(-1)

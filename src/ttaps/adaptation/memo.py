@@ -1,4 +1,4 @@
-"""MEMO (Zhang et al., 2021): agree on one class, with confidence, over augmented views of the image; then predict the image itself."""
+"""MEMO (Zhang et al., 2021): minimize the entropy of the mean prediction over augmented views, then predict the image itself."""
 
 from dataclasses import dataclass, field
 
@@ -24,7 +24,7 @@ class Memo(GradientMethod):
     lr: float = 0.005
     """Step size."""
     num_views: int = 32
-    """Views of the image per step, fresh ones for each."""
+    """Views of the image per step, fresh for each step."""
     views: AugmixViews = field(default_factory=AugmixViews)
     """How a view is made."""
 

@@ -25,7 +25,7 @@ class Mt3(GradientMethod):
     trained_by = ("mt3",)
 
     num_pairs: int = 32
-    """Copies of the image; each has two views, the same in all steps."""
+    """Pairs of views of the image, the same in all steps."""
     views: SwavViews = field(default_factory=lambda: MT3_VIEWS)
     """How a view is made."""
 
@@ -51,5 +51,5 @@ class Mt3(GradientMethod):
         return self.run_steps(loss, predict, dict(byol.named_parameters()), state)
 
     def draw_views(self, image: Tensor, key: int) -> Tensor:
-        """Return the views of an image (1, 3, H, W): one of every copy, then another of every copy."""
+        """Return the views of an image (1, 3, H, W): the first of every pair, then the second of every pair."""
         return self.views.apply(image, self.views.sample(2 * self.num_pairs, image.shape[-1], generator(key, "mt3")))

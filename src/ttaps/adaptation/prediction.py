@@ -1,4 +1,4 @@
-"""From predictions of an image and of its views to one: which of them count, how much, and how sure the result is."""
+"""Combine the predictions of an image and its views: which of them count, with what weight and temperature."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ ViewWeights = Literal["equal", "agreement"]
 
 
 def mean_over_views(probabilities: Tensor, weights: ViewWeights = "equal") -> Tensor:
-    """Return the mean (1, classes) of the views' probabilities (V, classes); by ``agreement`` a view counts as p_v · mean p."""
+    """Return the mean (1, classes) of the views' probabilities (V, classes); ``agreement`` weights a view by p_v · mean p."""
     mean = probabilities.mean(0, keepdim=True)
     if weights == "equal":
         return mean
@@ -18,7 +18,7 @@ def mean_over_views(probabilities: Tensor, weights: ViewWeights = "equal") -> Te
 
 
 def combine(probabilities: Tensor, predict: Predict, weights: ViewWeights = "equal") -> Tensor:
-    """Return the prediction (1, classes) by a rule: of the image, of the views, or of both, where the image is row 0."""
+    """Return the prediction (1, classes) of the image, of the views, or of both, where the image is row 0."""
     if predict == "image":
         return probabilities
     if predict == "views":
@@ -27,5 +27,5 @@ def combine(probabilities: Tensor, predict: Predict, weights: ViewWeights = "equ
 
 
 def tempered(probabilities: Tensor, temperature: float) -> Tensor:
-    """Return softmax(ln p / T): the order of classes stays, T above 1 is less sure."""
+    """Return softmax(ln p / T): the order of classes does not change; T above 1 lowers confidence."""
     return probabilities if temperature == 1 else (probabilities.log() / temperature).softmax(-1)

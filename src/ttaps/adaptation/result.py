@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ttaps.errors import TtapsError, UsageError
 
-FEW = 20  # images from which on a collapse is told from chance
+FEW = 20  # minimum number of images to tell a collapse from chance
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,18 +28,18 @@ class Result:
 
     @property
     def before(self) -> Tensor:
-        """Class probabilities before adaptation, of the model as it was trained."""
+        """Class probabilities before adaptation, by the trained model."""
         return self.trace[..., 0, :]
 
     @property
     def shift(self) -> Tensor | None:
-        """How far from training each image is: the share of the model's clean validation images that are nearer to a prototype, from 0
-        to 1. It is found when it is asked for, by one more prediction; None where ``ttaps tune`` has not measured the model."""
+        """Distance of each image from the training images: the share of the model's clean validation images that are nearer to a
+        prototype, from 0 to 1. Computed on demand, by one more prediction; None if ``ttaps tune`` has not measured the model."""
         return self.find_shift() if self.find_shift else None
 
     @property
     def adapted(self) -> bool:
-        """Whether a single image was adapted, not left unchanged (by ``confidence_threshold``, or with no steps)."""
+        """Whether the model adapted to a single image, instead of skipping it (by a threshold, or with no steps)."""
         trace = self._single()
         return bool((trace != trace[0]).any())
 
@@ -56,7 +56,7 @@ class Result:
         return [one.label for one in self]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result for a single image as plain values; the label is None where there is no prediction."""
+        """Return the result for a single image as plain values; the label is None if there is no prediction."""
         before, after = self._single()[0], self.probabilities
         return {
             "label": None if after.isnan().any() else self.label,
@@ -94,16 +94,16 @@ class Result:
 
 
 def checked(traces: Tensor, model: str) -> Tensor:
-    """Return traces (N, steps + 1, classes) of a model whose own predictions are numbers: if they are not, no method is to blame."""
+    """Return traces (N, steps + 1, classes), unless the model predicts NaN before adaptation, for which no method is to blame."""
     if traces[:, 0].isnan().any():
-        remedy = "Its weights are not numbers, or too large: use another checkpoint of it."
+        remedy = "Its weights are NaN or too large: use another checkpoint."
         raise TtapsError(f"Model '{model}' predicts NaN before any adaptation.\n{remedy}")
     return traces
 
 
 def collapse(before: Sequence[int], after: Sequence[int]) -> str:
-    """Say, without knowing what is right, if adaptation gave most images the same few labels; empty if it did not, or for few images.
-    That is where the effective number of labels, exp of the entropy of their shares, has fallen to less than half."""
+    """Describe, without knowing true labels, a collapse to a few labels; empty if there is none, or for few images.
+    Collapse: the effective number of labels, exp of the entropy of their shares, falls to less than half."""
     counts = [Counter(labels) for labels in (before, after)]
     sizes = [math.exp(-sum(n / len(before) * math.log(n / len(before)) for n in one.values())) for one in counts]
     if len(before) < FEW or sizes[1] >= sizes[0] / 2:

@@ -1,4 +1,4 @@
-"""SAR (Niu et al., 2023): TENT with reliable images only, towards weights around which the entropy is low too, and a way back."""
+"""SAR (Niu et al., 2023): sharpness-aware TENT on reliable images only, with recovery from collapse."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ AVERAGE = "entropy"  # the running mean that recovery watches
 
 @dataclass(frozen=True)
 class Sar(Tent):
-    """The authors' settings; model and optimizer are fresh for every image, or every batch, unless ``online``."""
+    """The authors' settings; model and optimizer are reset for every image, or every batch, unless ``online``."""
 
     name = "sar"
     paper = "Niu et al. 2023"
@@ -26,22 +26,22 @@ class Sar(Tent):
     momentum: float = 0.9
     """Momentum of SGD."""
     rho: float = 0.05
-    """ρ: how far away, in the direction of the gradient, the gradient of a step is taken (sharpness-aware minimization). 0: nowhere."""
+    """ρ: radius of sharpness-aware minimization, the distance uphill at which the gradient of a step is computed. 0: plain steps."""
     entropy_margin: float = 0.4
-    """Leave out images whose entropy is above this share of ln(classes). 0: none."""
+    """Skip images whose entropy is above this share of ln(classes). 0: none."""
     recovery_entropy: float = 0.029
-    """Return to the trained weights when the running mean of the entropy is below this share of ln(classes): 0.2 for the authors' 1,000
+    """Reset to the trained weights when the running mean of the entropy is below this share of ln(classes): 0.2 for the authors' 1,000
     classes. 0: never."""
     frozen_share: float = 0.25
-    """Share of the norm layers, the last ones, that stay as they are: the last of four stages, or 3 of 12 blocks, in the authors' code."""
+    """Share of the norm layers, from the last, that are frozen: the last of four stages, or 3 of 12 blocks, in the authors' code."""
 
     def adapted_weights(self, network: nn.Module) -> list[str]:
-        """Return the names of the weights that change: those of the first norm layers."""
+        """Return the names of the adapted weights: those of the first norm layers."""
         names = super().adapted_weights(network)
         return names[: max(1, math.ceil(len(names) * (1 - self.frozen_share)))]
 
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
-        """Adapt as TENT does; the next batch starts from the trained weights if the predictions have become too certain."""
+        """Adapt as TENT does; the next batch starts from the trained weights if predictions have become too confident."""
         trace = super().adapt_one(network, image, key, state)
         limit = self.recovery_entropy * math.log(trace.shape[-1])
         if AVERAGE in state.memory and state.memory[AVERAGE] < limit:
@@ -49,7 +49,7 @@ class Sar(Tent):
         return trace
 
     def loss(self, logits: Logits, weights: Weights, state: CarriedState) -> Tensor | None:
-        """Return the mean entropy, over reliable images, with weights that are ρ away uphill; its gradient is the step's."""
+        """Return the mean entropy over reliable images at the weights ρ uphill; its gradient is used for the step."""
         found = logits(weights)
         entropies, limit = prediction_entropies(found), entropy_limit(self.entropy_margin, found)
         reliable = entropies < limit

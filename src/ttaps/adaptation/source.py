@@ -1,4 +1,4 @@
-"""Source: the model as it was trained, with no adaptation."""
+"""Source: the trained model, without adaptation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

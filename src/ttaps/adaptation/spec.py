@@ -1,8 +1,8 @@
-"""A method with its settings as one string, ``ttaps:tuned[steps=6,views.scale=[0.5,1]]``: read by :func:`parse_method`, written by
+"""A method and its settings as one string, ``ttaps:tuned[steps=6,views.scale=[0.5,1]]``: read by :func:`parse_method`, written by
 :func:`method_spec`, which are inverse to each other. Any label in a table or figure can be pasted back into a command.
 
-One rule for presets: a spec is read and written with its model at hand. A preset in the model's folder (``Model.presets``) stands in place
-of the package's of the same name, in both directions, so ``ttaps:tuned`` beside a model's name is that model's own if it has one."""
+Specs are read and written for a model: a preset in the model's folder (``Model.presets``) overrides the package's preset of the same
+name, in both directions, so ``ttaps:tuned`` next to a model's name is that model's own if it has one."""
 
 import json
 import re
@@ -16,12 +16,12 @@ from ttaps.config import did_you_mean, flat, from_dict
 from ttaps.errors import UsageError
 
 TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|.', re.DOTALL)  # a quoted string, or any one character
-Presets = Mapping[str, Any]  # of a model: by method and name, as PRESETS
+Presets = Mapping[str, Any]  # of a model: by method and name, like PRESETS
 BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")  # strings that need no quotes, unless TOML has another meaning for them
 
 
 def parse_method(spec: str, settings: Mapping[str, Any] | None = None, presets: Presets | None = None) -> Method:
-    """Return the method that a spec describes, with further settings on top; ``presets`` are the model's own."""
+    """Return the method that a spec describes, with additional settings; ``presets`` are the model's own."""
     base, own = split_spec(spec)
     for name, value in flat(settings or {}).items():
         set_nested(own, name.split("."), value)
@@ -29,7 +29,7 @@ def parse_method(spec: str, settings: Mapping[str, Any] | None = None, presets: 
 
 
 def parse_methods(text: str, settings: Sequence[str] = (), presets: Presets | None = None) -> list[Method]:
-    """Return the methods of a comma-separated list, each once, with settings given as ``METHOD.NAME=VALUE`` on top."""
+    """Return the methods of a comma-separated list, each once, with additional settings ``METHOD.NAME=VALUE``."""
     wanted = [split_spec(spec) for spec in split_list(text)]
     if not wanted:
         raise UsageError(f"--methods names no method; known are {', '.join(METHODS)}.")
@@ -43,7 +43,7 @@ def parse_methods(text: str, settings: Sequence[str] = (), presets: Presets | No
 
 
 def in_protocol(method: Method, protocol: str | None, batch_size: int | None) -> Method:
-    """Return a method in a protocol, ``episodic``, ``online`` or ``continual``, and in batches, as far as it has these settings."""
+    """Return a method with a protocol, ``episodic``, ``online`` or ``continual``, and a batch size, if it has these settings."""
     wanted: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
     if protocol:
         wanted |= {"online": protocol != "episodic", "continual": protocol == "continual"}
@@ -51,7 +51,7 @@ def in_protocol(method: Method, protocol: str | None, batch_size: int | None) ->
 
 
 def method_spec(method: Method, presets: Presets | None = None) -> str:
-    """Return the canonical spec: the base (defaults or preset) from which the fewest settings differ, and those settings."""
+    """Return the canonical spec: the base (defaults or preset) with the fewest differing settings, and those settings."""
     settings = flat(asdict(method))
     bases = [
         method.name,
@@ -65,7 +65,7 @@ def method_spec(method: Method, presets: Presets | None = None) -> str:
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, Any]]:
-    """Split ``METHOD:PRESET[NAME=VALUE,...]`` into what is before the brackets and the settings inside them."""
+    """Split ``METHOD:PRESET[NAME=VALUE,...]`` into the part before the brackets and the settings inside them."""
     base, bracket, rest = spec.strip().partition("[")
     parts = split_list(rest.removesuffix("]"))
     if bracket and not (rest.endswith("]") and all("=" in part for part in parts)):
@@ -108,7 +108,7 @@ def set_nested(settings: dict[str, Any], path: Sequence[str], value: Any) -> Non
 
 
 def known_presets(method: str, presets: Presets | None = None) -> dict[str, dict[str, Any]]:
-    """Return the presets of a method by name: the package's, and those of the model in place of or beside them."""
+    """Return the presets of a method by name: the package's, overridden and extended by the model's."""
     return PRESETS.get(method, {}) | dict((presets or {}).get(method, {}))
 
 

@@ -14,21 +14,21 @@ from ttaps.model.functional import last_linear, missing_linear
 
 @dataclass(frozen=True)
 class T3a(Method):
-    """Supports of a class are its row of the classifier and the features of images predicted to be of it; they pile up from image to
-    image, as the authors do it."""
+    """Supports of a class are its row of the classifier and the features of images predicted as this class; they accumulate from
+    image to image, as in the authors' code."""
 
     name = "t3a"
     paper = "Iwasawa & Matsuo 2021"
     adapts = "the classifier"
 
     num_supports: int = 100
-    """M: supports of each class that are kept, those with the lowest entropy. (The authors choose among 1, 5, 20, 50, 100 and all.)"""
+    """M: supports kept per class, those with the lowest entropy. (The authors choose from 1, 5, 20, 50, 100 and all.)"""
     batch_size: int = 1
     """Images whose features are added before they are predicted."""
     online: bool = True
-    """Keep the supports from image to image: results depend on the order. By itself an image only becomes more certain of its label."""
+    """Keep the supports from image to image: results depend on the order. A single image only makes its label more confident."""
     continual: bool = False
-    """Keep them from one corruption to the next too: ``online`` over the whole stream, never reset."""
+    """Keep them also across corruptions: ``online`` over the whole stream, never reset."""
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network lacks: features and a linear layer that classifies them."""
@@ -36,7 +36,7 @@ class T3a(Method):
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
-        """Add the features to the supports, then compare them with the centroids."""
+        """Add the features to the supports, then classify them by the centroids."""
         logits, features, classifier = last_linear(network, image)
         before = state.tell(logits.softmax(-1))
         rows = torch.arange(len(classifier.weight), device=image.device)
@@ -53,8 +53,8 @@ class T3a(Method):
         return {name: values[kept] for name, values in supports.items()}
 
     def predict(self, features: Tensor, classifier: nn.Linear, supports: dict[str, Tensor]) -> Tensor:
-        """Return class probabilities from unit centroids. They have the mean length of the rows that they replace, which leaves the
-        authors' labels and keeps probabilities comparable with those before."""
+        """Return class probabilities from unit centroids, scaled to the mean length of the rows that they replace: this keeps the
+        authors' labels, and probabilities comparable before and after."""
         unit = F.normalize(supports["feature"], dim=-1)
         centroids = torch.zeros_like(classifier.weight).index_add(0, supports["label"], unit)
         length = classifier.weight.norm(dim=-1).mean()

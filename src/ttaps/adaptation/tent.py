@@ -1,4 +1,4 @@
-"""TENT (Wang et al., 2021): make the prediction more confident through the scale and shift of the norm layers."""
+"""TENT (Wang et al., 2021): minimize the prediction's entropy over the scale and shift of the norm layers."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Logits = Callable[[Weights], Tensor]  # of the images that are adapted to
 
 @dataclass(frozen=True)
 class Tent(GradientMethod):
-    """The authors' optimizer, step size and number of steps; model and optimizer are fresh for every image, or every batch."""
+    """The authors' optimizer, step size and number of steps; model and optimizer are reset for every image, or every batch."""
 
     name = "tent"
     paper = "Wang et al. 2021"
@@ -35,8 +35,8 @@ class Tent(GradientMethod):
     online: bool = False
     """Keep weights and optimizer from image to image, as the authors do: results depend on the order."""
     source_weight: float = 16.0
-    """Images that BatchNorm's training statistics count as beside one image; each further image of a batch takes the place of one, so
-    that large batches have their own statistics alone, as the authors'. 0: always their own alone."""
+    """Number of images that BatchNorm's training statistics count as for one image; each further image of a batch lowers it by one,
+    so large batches use only their own statistics, as the authors do. 0: always only their own."""
 
     def missing_requirement(self, network: nn.Module) -> str | None:
         """Return what a network lacks: norm layers with weights."""
@@ -46,7 +46,7 @@ class Tent(GradientMethod):
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
-        """Adapt to images together, with BatchNorm statistics that are theirs, or mixed, before the first step too."""
+        """Adapt to images together, with their own or mixed BatchNorm statistics, also before the first step."""
         classifier = Functional(network, self.adapted_weights(network))
         before = state.tell(classifier(image, {}).softmax(-1))
         use_batch_statistics(classifier.copy, source_images(self.source_weight, len(image)))
@@ -62,7 +62,7 @@ class Tent(GradientMethod):
         return torch.stack([before, *(state.tell(logits(weights).softmax(-1)) for weights in steps)], dim=1)
 
     def adapted_weights(self, network: nn.Module) -> list[str]:
-        """Return the names of the weights that change."""
+        """Return the names of the adapted weights."""
         return norm_weights(network)
 
     def make_rule(self) -> UpdateRule:
@@ -70,10 +70,10 @@ class Tent(GradientMethod):
         return Adam() if self.optimizer == "adam" else Momentum(self.momentum)
 
     def loss(self, logits: Logits, weights: Weights, state: CarriedState) -> Tensor | None:
-        """Return the mean entropy of the predictions with some weights; None is no step."""
+        """Return the mean entropy of the predictions with given weights; None takes no step."""
         return prediction_entropy(logits(weights))
 
 
 def entropy_limit(margin: float, logits: Tensor) -> float:
-    """Return E₀, the share ``margin`` of ln(classes), the largest entropy there is; no limit for a margin of 0."""
+    """Return E₀, the share ``margin`` of ln(classes), the maximum entropy; no limit for a margin of 0."""
     return margin * math.log(logits.shape[-1]) if margin else math.inf

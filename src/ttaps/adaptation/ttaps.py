@@ -1,4 +1,4 @@
-"""TTAPS (Bartler et al., 2022): pull augmented copies of one image towards the prototypes, predict, forget."""
+"""TTAPS (Bartler et al., 2022): align augmented views of one image with the prototypes, predict, reset."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from ttaps.rng import generator
 from ttaps.views import SwavViews
 
 CHUNK = 16  # views at a time through the frozen part: 1.2 times faster than 64, which leave the cache
-TOGETHER = 16  # images at a time where they are adapted together, to bound the memory; run on a CPU only so far
+TOGETHER = 16  # images at a time in batched adaptation, to bound memory; so far run on a CPU only
 CODES: dict[str, Callable[[Tensor, float], Tensor]] = {
     "soft": losses.soft_codes,
     "sinkhorn": losses.sinkhorn_codes,
@@ -45,43 +45,43 @@ class Ttaps(GradientMethod):
     lr: float = 0.1
     """α, step size."""
     num_pairs: int = 32
-    """B_T, copies of the image per step; each has two fresh views."""
+    """B_T, pairs of views of the image per step."""
     tau: float = 0.75
     """τ, temperature of the swapped prediction."""
     epsilon: float = 1.0
     """ε, smoothness of the codes."""
     adapt_params: str = "stage3"
-    """Weights that adapt: stage3, last_block, stage3+projector, norm, all, or names of parts."""
+    """Adapted weights: stage3, last_block, stage3+projector, norm, all, or names of parts."""
     codes: Literal["soft", "sinkhorn", "hard"] = "soft"
-    """Codes: the paper's closed form, SwAV's equal partition, or the nearest prototype alone."""
+    """Codes: the paper's closed form, SwAV's equal partition, or only the nearest prototype."""
     test_loss: Literal["swapped", "consensus", "nearest"] = "swapped"
     """The paper's swapped prediction, the mean code as the target of all views, or each view's distance to its nearest prototype."""
     class_codes: bool = False
-    """Weight codes by the classes that the classifier gives to the prototypes: those of the classes that the views agree on count more."""
+    """Weight codes by the classifier's predictions for the prototypes: prototypes of classes that the views agree on count more."""
     view_weights: ViewWeights = "equal"
-    """Views count equally, or by how well their codes, and their predictions where those are used, agree with the mean."""
+    """Weight views equally, or by the agreement of their codes, and of their predictions if used, with the mean."""
     kl_weight: float = 0.0
-    """Weight of KL(source ‖ adapted) of the image's prediction in the loss, which holds the prediction where it was."""
+    """Weight of KL(source ‖ adapted) of the image's prediction in the loss, which limits changes of the prediction."""
     swap_reduction: Literal["sum", "mean"] = "sum"
-    """The two directions of the swapped prediction are summed (paper) or averaged (the authors' code)."""
+    """Sum (paper) or average (the authors' code) the two directions of the swapped prediction."""
     momentum: float = 0.0
-    """Momentum within an image's steps; the authors' code has 0.9."""
+    """Momentum within an image's steps; the authors' code uses 0.9."""
     weight_decay: float = 0.0
-    """L2 penalty; the authors' code has 1e-5."""
+    """L2 penalty; the authors' code uses 1e-5."""
     view_pool: int = 0
     """Draw this many views once and pair them anew at every step; 0 draws fresh views for every step, as the paper does."""
     confidence_threshold: float = 1.0
-    """Leave an image unchanged when the source model gives its label at least this probability; 1 adapts to every image."""
+    """Skip an image if the source model gives its label at least this probability; 1 adapts to every image."""
     patience: int = 0
-    """Stop when the label has stayed the same, and not become less probable, for this many steps; 0 takes every step."""
+    """Early stopping: end when the label has stayed the same, and not become less probable, for this many steps; 0 never does."""
     normalize_step: bool = False
-    """Each step moves the weights by lr times their norm along the gradient, however large the gradient is."""
+    """Move the weights at each step by lr times their norm along the gradient, regardless of the gradient's size."""
     shift_threshold: float = 0.0
-    """Leave an image unchanged that is nearer than this (cosine distance) to a prototype, as training images are; 0 adapts to all."""
+    """Skip an image whose cosine distance to a prototype is below this, as for training images; 0 adapts to every image."""
     predict: Predict = "image"
-    """What is predicted with the adapted weights: the image (paper), the mean over the views, or the mean of both."""
+    """What to predict with the adapted weights: the image (paper), the mean over the views, or the mean of both."""
     temperature: float = 1.0
-    """Divide the logits of adapted predictions by this, which calibrates their confidence and leaves their labels."""
+    """Divide the logits of adapted predictions by this, which calibrates their confidence without changing labels."""
     keep_momentum: bool = False
     """Keep the momentum, but not the weights, from image to image, as the authors' code does: results depend on the order."""
     views: SwavViews = field(default_factory=SwavViews)
@@ -98,12 +98,12 @@ class Ttaps(GradientMethod):
         return None if isinstance(network, Network) else "prototypes"
 
     def check_settings(self, network: nn.Module) -> None:
-        """Refuse ``adapt_params`` that cover no weight of the network."""
+        """Refuse ``adapt_params`` that match no weight of the network."""
         adapted_names(as_network(network), self.adapt_params)
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
-        """Algorithm 1. Views do not depend on the weights, so they go through the frozen part all at once."""
+        """Algorithm 1. Views do not depend on the weights, so they all pass through the frozen part at once."""
         whole = as_network(network)
         split = SplitNetwork(whole, self.adapt_params)
         plain = split.frozen(image)
@@ -147,7 +147,7 @@ class Ttaps(GradientMethod):
 
     @torch.no_grad()
     def adapt_batched(self, network: nn.Module, images: Tensor, keys: Sequence[int]) -> Tensor | None:
-        """Adapt in groups to the images of which the source model is not confident."""
+        """Adapt in groups to the images for which the source model is not confident."""
         whole = as_network(network)
         if not isinstance(whole.backbone, ResNet):  # vmap may fail with other backbones (fused attention)
             return None
@@ -187,7 +187,7 @@ class Ttaps(GradientMethod):
         steps = gradient_steps(loss, start, self.steps, self.lr, CarriedState(rule=self.update_rule(apart=True)))
         after = [vmap(predict)(weights, plain, features, pairs[:, step]) for step, weights in enumerate(steps)]
         traces = torch.stack([source, *after], dim=1)
-        for trace, distance in zip(traces, distances, strict=True):  # each as it would be had its image stopped in time
+        for trace, distance in zip(traces, distances, strict=True):  # each as if its image had stopped early
             seen = ((step, self.stops(list(trace[: step + 1]), distance)) for step in range(len(trace)))
             stop = next((step for step, stops in seen if stops), len(trace) - 1)
             trace[stop:] = trace[stop].clone()
@@ -195,8 +195,8 @@ class Ttaps(GradientMethod):
         return traces
 
     def stops(self, trace: Sequence[Tensor], distance: Tensor | float = math.inf) -> bool:
-        """Tell whether an image takes no further step: it began confident or near a prototype, or its label has stayed and not become
-        less probable."""
+        """Tell whether an image takes no further step: it was confident or near a prototype from the start, or its label has stayed
+        the same and not become less probable."""
         if len(trace) == 1:
             confident = self.confidence_threshold < 1 and bool(trace[0].max() >= self.confidence_threshold)
             return confident or bool(distance < self.shift_threshold)
@@ -212,30 +212,30 @@ class Ttaps(GradientMethod):
         return self.views.apply(image, self.views.sample(count, image.shape[-1], generator(key, "ttaps")))
 
     def pairs(self, key: int) -> Tensor:
-        """Return which views each step takes, (steps, 2 * num_pairs): first all s, then all t; row i meets row num_pairs + i."""
+        """Return the views used at each step, (steps, 2 * num_pairs): first all s, then all t; i is paired with num_pairs + i."""
         if not self.view_pool:
             return torch.arange(self.steps * 2 * self.num_pairs).view(self.steps, 2 * self.num_pairs)
         drawn = torch.rand(self.steps, self.view_pool, generator=generator(key, "pairs"))
         return drawn.argsort(1)[:, : 2 * self.num_pairs]
 
     def predicted(self, plain: Tensor, features: Tensor, taken: Tensor) -> Tensor:
-        """Return the features that are predicted after a step: of the image, of the pool or else the views of the step, or of both."""
+        """Return the features to classify after a step: of the image, of the views (the pool's, or the step's), or of both."""
         views = features if self.view_pool else features[taken]
         return {"image": plain, "views": views}[self.predict] if self.predict != "both" else torch.cat([plain, views])
 
     def combined(self, logits: Tensor) -> Tensor:
-        """Return one prediction, (1, classes), of the logits of what is predicted."""
+        """Return one prediction, (1, classes), from the logits of the image, the views or both."""
         return combine(logits.softmax(-1), self.predict, self.view_weights)
 
     def update_rule(self, apart: bool = False) -> UpdateRule:
-        """Return what makes updates of gradients; ``apart``, where the first dimension of every weight counts images."""
+        """Return the update rule; ``apart`` if the first dimension of every weight counts images."""
         rule = Momentum(self.momentum, self.weight_decay)
         if not self.normalize_step:
             return rule
         return lambda weights, gradients: rule(weights, to_norm_of(weights, gradients, int(apart)))
 
     def assignment(self, network: Network) -> Tensor | None:
-        """Return the classes of the prototypes, h(c_k), (K, classes), where codes are weighted by them."""
+        """Return the class probabilities of the prototypes, h(c_k), (K, classes), if codes are weighted by them."""
         return network.classifier(network.prototypes).softmax(-1).detach() if self.class_codes else None
 
     def prior(self, before: Tensor, network: Network, split: SplitNetwork, plain: Tensor, weights: Weights) -> Tensor:
@@ -244,7 +244,7 @@ class Ttaps(GradientMethod):
         return self.kl_weight * (before.xlogy(before) - before * after.view_as(before)).sum()
 
     def targets(self, scores: Tensor, assignment: Tensor | None) -> Tensor:
-        """Return the code that each view's partner is to predict, (2 * num_pairs, K); by agreement times the view's weight."""
+        """Return the code that each view's partner must predict, (2 * num_pairs, K), times the view's weight if by agreement."""
         codes = torch.cat([CODES[self.codes](half, self.epsilon) for half in scores.chunk(2)])
         if assignment is not None:  # q(k) Σ_y p(y) h_y(c_k), where p(y) = Σ_k mean q(k) h_y(c_k)
             codes = codes * (assignment @ (codes.mean(0) @ assignment))
@@ -265,7 +265,7 @@ class Ttaps(GradientMethod):
 
 
 def nearest_distance(scores: Tensor) -> Tensor:
-    """Return the cosine distance of each z to its nearest prototype, (N,), from scores (N, K): how far an image is from training."""
+    """Return the cosine distance of each z to its nearest prototype, (N,), from scores (N, K)."""
     return 1 - scores.amax(-1)
 
 
@@ -279,7 +279,7 @@ def shift_of(model: Model, images: Tensor) -> Tensor:
 
 
 def to_norm_of(weights: Weights, gradients: Weights, lead: int = 0) -> Weights:
-    """Return the gradients scaled to the norm of the weights, all taken together; each of ``lead`` leading dimensions by itself."""
+    """Return the gradients scaled to the joint norm of all weights, separately along ``lead`` leading dimensions."""
     size, length = (
         torch.stack([part.flatten(lead).norm(dim=-1) for part in parts.values()]).norm(dim=0)
         for parts in (weights, gradients)

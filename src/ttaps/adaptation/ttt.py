@@ -1,4 +1,4 @@
-"""TTT (Sun et al., 2020): learn from rotated copies of the image to tell how far they were rotated; then predict the image itself."""
+"""TTT (Sun et al., 2020): learn to predict the rotation of rotated views of the image, then predict the image itself."""
 
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ class Ttt(GradientMethod):
     num_views: int = 32
     """Views of the image per step, each rotated at random."""
     confidence_threshold: float = 1.0
-    """Leave an image unchanged when the rotation head gives "upright" at least this probability; 1 adapts to every image."""
+    """Skip an image if the rotation head gives "upright" at least this probability; 1 adapts to every image."""
     online: bool = False
     """Keep the weights from image to image: results depend on the order. The authors then take one step."""
     views: ShiftViews = field(default_factory=ShiftViews)
@@ -42,7 +42,7 @@ class Ttt(GradientMethod):
 
     @torch.no_grad()
     def adapt_one(self, network: nn.Module, image: Tensor, key: int, state: CarriedState) -> Tensor:
-        """Step down the rotation loss; predict with the adapted stages and the rest of the network as it was."""
+        """Minimize the rotation loss; predict with the adapted stages and the unchanged rest of the network."""
         whole = as_network(network)
         rotation = Functional(whole.rotation_branch())
         classifier = Functional(nn.Sequential(*whole.split("backbone.stage3"), whole.classifier))
@@ -63,7 +63,7 @@ class Ttt(GradientMethod):
         return self.run_steps(loss, predict, source, state)
 
     def draw(self, image: Tensor, key: int, step: int) -> tuple[Tensor, Tensor]:
-        """Return the rotated views of an image (1, 3, H, W) at a step, and by how many quarter turns each was rotated."""
+        """Return the rotated views of an image (1, 3, H, W) at a step, and the quarter turns of each."""
         draw = generator(key, "ttt", step)
         views = self.views.apply(image, self.views.sample(self.num_views, image.shape[-1], draw))
         turns = torch.randint(4, (self.num_views,), generator=draw).to(image.device)

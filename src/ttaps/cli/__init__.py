@@ -1,4 +1,4 @@
-"""The command line: find the command, parse its options, run it, and turn every foreseeable failure into a line or two and an exit code."""
+"""The command line: find the command, parse its options, run it, and turn foreseeable failures into a message and an exit code."""
 
 import errno
 import importlib
@@ -23,11 +23,11 @@ from ttaps.errors import TtapsError, UsageError
 from ttaps.training.config import TrainConfig, load_preset
 
 BESIDE = {"demo": "evaluate", "results": "report", "reproduce": "train", "methods": "bench"}  # in one file with these
-RESUMABLE = ("evaluate", "tune", "results", "train", "reproduce", "data")  # what they have done is stored
+RESUMABLE = ("evaluate", "tune", "results", "train", "reproduce", "data")  # finished work is stored
 
 # Failures of the machine that a user can do something about; any other OSError is a bug and shows its traceback.
 REMEDIES = {
-    "Make room, or choose another place": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    "Free some space, or choose another place": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     "Get permission for it, or choose another place": (errno.EACCES, errno.EPERM, errno.EROFS),
     "Check the disk, then run the command again": (errno.EIO,),
     "Choose another place": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe, as head does
         return 0
-    except KeyboardInterrupt:  # the second, while the first was being told
+    except KeyboardInterrupt:  # the second, while the first was reported
         return 130
     return code
 
@@ -87,7 +87,7 @@ def run_command(arguments: list[str]) -> int:
 
 
 def explain(error: Exception) -> str | None:
-    """Return what to tell the user about a failure that is not a bug; None for one that is."""
+    """Return the message for a failure that is not a bug; None for one that is."""
     if isinstance(error, TtapsError):
         return str(error)
     says = str(error) if isinstance(error, RuntimeError) else ""  # torch, on a GPU and on a CPU
@@ -102,7 +102,7 @@ def explain(error: Exception) -> str | None:
 
 
 def parse(command: str, arguments: Sequence[str]) -> Any:
-    """Return the options of a command or sub-command. An old name is refused with the new one; tyro says what else is wrong, and exits."""
+    """Return the options of a command or sub-command. An old name is refused with the new one; tyro reports other errors, and exits."""
     kind, default = COMMANDS[command][1], tyro.MISSING_NONPROP
     if isinstance(kind, dict):
         name = arguments[0] if arguments else ""
@@ -131,13 +131,13 @@ def parse(command: str, arguments: Sequence[str]) -> Any:
 
 
 def option_names(kind: type) -> set[str]:
-    """Return the names of all options of a command; those of nested settings have dots in them."""
+    """Return the names of all options of a command; nested settings have dots in their names."""
     names = {name.removeprefix("settings.") for name in setting_names(kind)}
     return names | {"limit"} if "images_per_corruption" in names else names
 
 
 def peek(arguments: Sequence[str], option: str) -> str | None:
-    """Return an option's value before the rest is parsed, read as tyro does: it decides what the other options are."""
+    """Return an option's value before the rest is parsed, as tyro reads it: it determines the other options."""
     found = None
     for argument, following in zip_longest(arguments, arguments[1:]):
         name, equals, value = argument.partition("=")

@@ -70,7 +70,7 @@ def _read_all(paths: Sequence[Path], size: int) -> tuple[list[Path], torch.Tenso
 
 def _line(row: dict[str, Any]) -> str:
     diverged = row["label"] is None
-    after = "no prediction, take smaller steps (--lr)" if diverged else f"{row['label']} {row['probability']:.1%}"
+    after = "no prediction: take smaller steps (--lr)" if diverged else f"{row['label']} {row['probability']:.1%}"
     before = f"before: {row['label_before']} {row['probability_before']:.1%}"
     shift = f"; shift {row['shift']:.0%}" if "shift" in row else ""  # clean validation images nearer to a prototype
     return f"{row['image']}: {after} ({before if row['adapted'] else 'not adapted'}{shift})"

@@ -1,4 +1,4 @@
-"""``ttaps bench`` and ``ttaps methods``: what adaptation costs."""
+"""``ttaps bench`` and ``ttaps methods``: cost of adaptation."""
 
 import json
 from dataclasses import replace
@@ -21,11 +21,11 @@ from ttaps.rng import derive_seed
 
 ACCURACY = "fast_vs_exact.json"  # beside a model; tools/fast_vs_exact.py writes it from an evaluation
 MEANING = {
-    "naive_over_exact": "time per image, the authors' way over ttaps",
-    "naive_over_fast": "time per image, the authors' way over ttaps:fast",
-    "exact_utilization": "operations ttaps needs / time / rate of matrix products",
+    "naive_over_exact": "time per image, the authors' way / ttaps",
+    "naive_over_fast": "time per image, the authors' way / ttaps:fast",
+    "exact_utilization": "operations of ttaps / time / rate of matrix products",
     "train_utilization": "the same for a training step of jt+ent, with its views",
-    "views_per_second_ratio": "batched views over the same views by Pillow",
+    "views_per_second_ratio": "batched views / the same views by Pillow",
 }
 SOURCES = 8  # images of the prediction that all is compared with, which is short
 # By --measure --rounds 3 on an AVX2 core, ResNet-26 with 32 filters, good to some 20 %.
@@ -48,7 +48,7 @@ def bench(options: commands.Bench) -> None:
 
 
 def stored_accuracy(folder: Path, fingerprint: str) -> dict[str, Any] | None:
-    """Return the accuracy of ttaps:fast minus that of ttaps, stored beside a model; None if it is of other weights or settings."""
+    """Return the stored accuracy of ttaps:fast minus that of ttaps for a model; None if it is for other weights or settings."""
     try:
         found = json.loads((folder / ACCURACY).read_text("utf-8"))
         current = (found["fingerprint"], found["fast"]) == (fingerprint, PRESETS["ttaps"]["fast"])
@@ -96,7 +96,7 @@ def methods(options: commands.Methods) -> None:
 
 
 def measure(model: str, rounds: int) -> dict[str, float]:
-    """Return the cost of every method but source on untrained networks of a model's shape: it does not depend on the weights."""
+    """Return the cost of every method except source on untrained networks of a model's architecture: weights do not matter."""
     config = as_network(load(model).network).config
     common.use("cpu", threads=1)
     images = torch.from_numpy(read_sample("gaussian_noise").images)
@@ -111,7 +111,7 @@ def measure(model: str, rounds: int) -> dict[str, float]:
 
 
 def cost(network: Network, method: Method, images: torch.Tensor, rounds: int) -> float:
-    """Return the time of adapting one image over that of predicting one, by the median of interleaved rounds."""
+    """Return the time of adapting to one image divided by that of predicting one, by the median of interleaved rounds."""
     source = partial(Source().adapt, network, images[:SOURCES], range(SOURCES))
     times = interleaved({"source": source, "method": partial(method.adapt, network, images[:1], [0])}, rounds)
     return float(np.median(times["method"] / times["source"])) * SOURCES

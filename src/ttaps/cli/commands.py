@@ -1,4 +1,4 @@
-"""What can be typed: every command and its options, with their defaults and help. None of it needs torch, which takes seconds to import."""
+"""Every command and its options, with defaults and help. Nothing here needs torch, which takes seconds to import."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,38 +46,38 @@ class OwnNetworkOptions:
     """A command whose MODEL may be a network of the user's own, such as my_nets.py:make_net."""
 
     weights: Path | None = None
-    """Of your own network (MODEL is my_nets.py:make_net): its state_dict, .safetensors or as torch.save writes it."""
+    """For your own network (MODEL is my_nets.py:make_net): its state_dict, as .safetensors or written by torch.save."""
     size: int | None = None
-    """Of your own network: height and width of its images."""
+    """For your own network: height and width of its images."""
     classes: str = ""
-    """Of your own network: the names of its classes, comma-separated, or a file with a name per line; numbers if empty."""
+    """For your own network: class names, comma-separated, or a file with one name per line; numbers if empty."""
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Of your own network: channel means to take off pixels in [0, 1]."""
+    """For your own network: channel means to subtract from pixels in [0, 1]."""
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    """Of your own network: channel deviations to divide by."""
+    """For your own network: channel standard deviations to divide by."""
     trust: bool = False
-    """Of your own network: load weights that are a pickle of more than tensors, which runs code from that file."""
+    """For your own network: load weights from a pickle that holds more than tensors, which runs code from that file."""
     backbone: str = ""
-    """Of a run folder trained with a backbone of your own, if its file has moved or changed since: like my_nets.py:make_net."""
+    """For a run trained with your own backbone, if its file has moved or changed since: like my_nets.py:make_net."""
 
 
 @dataclass(frozen=True)
 class Demo(DeviceOptions, JsonOption):
-    """Adapt the embedded model to the embedded corrupted images: a table of accuracy before and after, and a figure.
+    """Adapt the bundled model to the bundled corrupted images; print accuracy before and after, and draw a figure.
 
     Example: ttaps demo"""
 
-    images: int = 200  # under each of nine corruptions: 80 s of CPU time, under a minute on two idle cores
-    """Images under each corruption, at most 200."""
+    images: int = 200  # for each of nine corruptions: 80 s of CPU time, under a minute on two idle cores
+    """Images per corruption, at most 200."""
     out: Path = Path("ttaps-demo.png")
     """The figure: PNG, PDF or SVG."""
     model: str = "cifar10"
-    """A model of CIFAR-10: by name, or a run folder."""
+    """A CIFAR-10 model: by name, or a run folder."""
 
 
 @dataclass(frozen=True)
 class Adapt(OwnNetworkOptions, DeviceOptions, JsonOption):
-    """Adapt a model to each image on its own and print its label before and after. The model is not changed.
+    """Adapt a model to each image separately and print its label before and after. The model is not changed.
 
     Example: ttaps adapt cifar10 cat.png --method ttaps:tuned --steps 4"""
 
@@ -86,10 +86,10 @@ class Adapt(OwnNetworkOptions, DeviceOptions, JsonOption):
     images: Annotated[tuple[Path, ...], Positional, arg(metavar="IMAGE...", help_behavior_hint="(required)")]
     """Image files, of any size."""
     method: str = "ttaps:tuned"
-    """How to adapt: a method, preset and settings, like ttaps:tuned[steps=6] (ttaps methods lists them). Its settings are options too:
+    """Method, preset and settings, like ttaps:tuned[steps=6] (ttaps methods lists them). Its settings are also options:
     ttaps adapt --method memo --help shows those of memo."""
     figure: Path | None = None
-    """Draw what happened into this PNG, PDF or SVG file."""
+    """Draw the views and predictions into this PNG, PDF or SVG file."""
     seed: int = 0
     """Seed of the views."""
 
@@ -105,32 +105,32 @@ class Evaluate(OwnNetworkOptions, DeviceOptions, DataRootOption, JsonOption):
     model: ModelName
     """A model by name (cifar10; ttaps info lists them), a run folder, or your own network, like my_nets.py:make_net."""
     data: str = "sample"
-    """sample (in the package), cifar10, cifar100, these with -c (corrupted) or -val-c; a folder of class folders, one with train and test
-    (or val) of these, one in ImageNet-C's layout, or an .npz file."""
+    """sample (bundled), cifar10, cifar100, these with -c (corrupted) or -val-c; a folder of class folders, one with such folders in train
+    and test (or val), one in ImageNet-C's layout, or an .npz file."""
     methods: str = "source,ttaps"
-    """Comma-separated methods (see ttaps methods); ttaps:fast is the preset fast, ttaps[lr=1,steps=5] has these settings."""
+    """Comma-separated methods (see ttaps methods); ttaps:fast uses the preset fast, ttaps[lr=1,steps=5] sets these settings."""
     severity: str = ""
     """Comma-separated severities 1 to 5 of the corruptions, or all; 5 if empty."""
     corruptions: str = ""
-    """Comma-separated corruptions, or all (the paper's 15). If empty, all of a corrupted set, and none of your own clean images; these are
-    corrupted at the size of the network."""
+    """Comma-separated corruptions, or all (the paper's 15). If empty, all in a corrupted set, none for your own clean images; those are
+    corrupted at the network's input size."""
     images_per_corruption: Annotated[int | None, arg(aliases=["--limit"])] = None
-    """Images under each corruption, all if not given: a stratified sample, the same one each time."""
+    """Images per corruption: a stratified sample, the same one each time; all if not given."""
     seeds: str = "0"
     """Comma-separated seeds of the views."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """A setting of a method, like ttaps.lr=0.3 or ttaps.views.flip_p=0; may be given several times."""
     protocol: Literal["episodic", "online", "continual"] | None = None
-    """For every method that has the choice: reset after each image or batch, after each corruption, or never; if not given, as the
-    method's own settings say."""
+    """Reset after each image or batch, after each corruption, or never, for methods with this setting; by default as each method's
+    settings say."""
     batch_size: int | None = None
-    """Images that are adapted together, for every method that has the choice (TENT's authors: 200); if not given, as its settings say."""
+    """Images adapted together, for methods with this setting (TENT's authors: 200); by default as each method's settings say."""
     out: Path | None = None
-    """Folder of the results; results/MODEL-DATA if not given."""
+    """Folder for the results; results/MODEL-DATA if not given."""
     shard: str | None = None
     """Only part i/n of the work, like 1/4; all parts may write to the same folder."""
     projections: int = 0
-    """Also store the projections of this many images, for the map that ttaps report draws; 0 for none."""
+    """Also store the projections of this many images, for the map in ttaps report; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -139,63 +139,63 @@ class Tune(DeviceOptions, DataRootOption, JsonOption):
 
     Example: ttaps tune cifar10 --minutes 60
 
-    It can be killed at any time; the same command resumes. ttaps:tuned and augment:tuned beside this model are then its own."""
+    It can be killed at any time; the same command resumes. For this model, ttaps:tuned and augment:tuned then mean these settings."""
 
     model: ModelName
     """A model by name (cifar10; ttaps info lists them), or a run folder."""
     data: str = ""
-    """Clean images to choose on; the fifth of the model's training set that it was not trained on if not given."""
+    """Clean images to choose on; by default the fifth of the model's training set held out from training."""
     images: int | None = None
-    """Images to choose on, clean and corrupted; 5,000 if not given. The choice is confirmed on six tenths as many others."""
+    """Images to choose on, clean and corrupted; 5,000 if not given. The choice is confirmed on 0.6 times as many others."""
     minutes: float | None = None
-    """As many images as can be seen in this time, from a short measurement."""
+    """Use as many images as fit into this time, by a short measurement."""
     seed: int = 0
     """Seed of the candidates and of the views."""
     out: Path | None = None
-    """Folder that presets.toml is written into; the model's own if not given."""
+    """Folder for presets.toml; the model's own if not given."""
     results: Path | None = None
-    """Folder of the rows; results/tune-MODEL if not given."""
+    """Folder for the rows; results/tune-MODEL if not given."""
     figure: Path | None = None
-    """Draw what each setting does into this PNG, PDF or SVG file."""
+    """Draw the effect of each setting into this PNG, PDF or SVG file."""
     backbone: str = ""
-    """Of a run folder trained with a backbone of your own, if its file has moved or changed since: like my_nets.py:make_net."""
+    """For a run trained with your own backbone, if its file has moved or changed since: like my_nets.py:make_net."""
 
 
 @dataclass(frozen=True)
 class Report(JsonOption, DataRootOption):
-    """The paper's tables and figures from stored results, with intervals and paired tests. No model is needed.
+    """Make the paper's tables and figures from stored results, with intervals and paired tests. No model is needed.
 
     Example: ttaps report results/first --html report.html --figures figures"""
 
     folders: Folders
-    """Folders of results; the same experiment in several of them is one."""
+    """Folders of results; an experiment found in several of them is merged."""
     table: Literal["auto", "text", "md", "tex", "csv"] = "auto"
     """Format of the tables: text for a terminal, Markdown, LaTeX, or one tidy CSV of all numbers; auto is text on a terminal, else md."""
     metric: Literal["accuracy", "error"] = "accuracy"
     """What the tables show; figures always show accuracy."""
     published: bool = True
-    """Show the paper's numbers beside ours."""
+    """Show the paper's numbers next to ours."""
     figures: Path | None = None
-    """Folder to draw all figures into, as PDF and PNG."""
+    """Folder for all figures, as PDF and PNG."""
     html: Path | None = None
     """Write one HTML page with everything; it needs no other file."""
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Join the results of several folders, from shards or other machines. Merging twice changes nothing.
+    """Merge the results of several folders, from shards or other machines. Merging twice changes nothing.
 
     Example: ttaps results merge results/all results/machine-1 results/machine-2"""
 
     out: Annotated[Path, Positional, arg(metavar="OUT")]
-    """Folder that gets all results; created if missing."""
+    """Folder for all results; created if missing."""
     folders: Folders
     """Folders of results; they are not changed."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write the accuracy of every experiment and corruption as a tidy CSV or Parquet file, or one line per image.
+    """Write the accuracy of every experiment and corruption as a tidy CSV or Parquet file, or one row per image.
 
     Example: ttaps results export results/cifar10-sample images.csv --images"""
 
@@ -204,9 +204,9 @@ class Export:
     file: Annotated[Path, Positional, arg(metavar="FILE")]
     """The file to write, .csv or .parquet."""
     images: bool = False
-    """A line for every image: its file, its label, the predictions before and after and their confidence."""
+    """One row per image: file, label, predictions before and after and their confidence."""
     steps: bool = False
-    """A line for every step, 0 being before adaptation, instead of the last one only."""
+    """One row per step (0: before adaptation), instead of the last step only."""
 
 
 @dataclass(frozen=True)
@@ -223,16 +223,16 @@ class Train(DeviceOptions, DataRootOption):
     config: str | None = None
     """A preset by name (smoke, paper/jt+ent, cpu/jt+ent-cifar10, ...) or a TOML file; its settings are the defaults below."""
     resume: bool = False
-    """Resume the run in --out with its own settings; no --config needed, and one with other settings is refused."""
+    """Resume the run in --out with its own settings; --config is not needed, and one with other settings is refused."""
     fork_from: Path | None = None
-    """Start from the state of the run in this folder; refused unless both take the same steps up to there."""
+    """Start from the state of the run in this folder; refused unless both take the same steps up to that point."""
     settings: Annotated[TrainConfig, NO_PREFIX] = field(default_factory=TrainConfig)
     any_classes: Annotated[bool, tyro.conf.Fixed, tyro.conf.Suppress] = True  # no --model.num-classes was given
 
 
 @dataclass(frozen=True)
 class Reproduce(DeviceOptions, DataRootOption):
-    """Train and evaluate what is missing, and report. It can be killed at any time; the same command resumes.
+    """Train and evaluate what is missing, then report. It can be killed at any time; the same command resumes.
 
     Example: ttaps reproduce small --dry-run
 
@@ -241,9 +241,9 @@ class Reproduce(DeviceOptions, DataRootOption):
     preset: Annotated[str, Positional, arg(metavar="PRESET")]
     """paper-cifar10 or paper-cifar100 (for a GPU), small (hours on two cores), smoke (a minute or two), or a TOML file."""
     out: Path | None = None
-    """Folder of the models, the results and the report; reproduced/PRESET if not given."""
+    """Folder for the models, results and report; reproduced/PRESET if not given."""
     dry_run: bool = False
-    """Print what is to be done and how long it will take, from a short measurement, and do nothing."""
+    """Only print what would be done and how long it would take, by a short measurement."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class Download(DataRootOption):
     Example: ttaps data download cifar10"""
 
     name: Positional[Literal["cifar10", "cifar100"]]
-    """Which data set."""
+    """Name of the data set."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class Build(DataRootOption):
     Example: ttaps data build cifar10-c --corruptions fog,frost"""
 
     name: Positional[Literal["cifar10-c", "cifar100-c"]]
-    """Which data set."""
+    """Name of the data set."""
     seed: int = 0
     """Seed of the random corruptions."""
     corruptions: str = ""
@@ -274,12 +274,12 @@ class Build(DataRootOption):
 
 @dataclass(frozen=True)
 class Corrupt:
-    """Write your own images under corruptions, in ImageNet-C's layout. If interrupted, the same command resumes it.
+    """Write corrupted copies of your own images, in ImageNet-C's layout. If interrupted, the same command resumes it.
 
     Example: ttaps data corrupt photos --out photos-c --size 32 --corruptions fog,frost --severity 1,3,5"""
 
     folder: Annotated[Path, Positional, arg(metavar="FOLDER")]
-    """Folder of class folders; of one that has train and test (or val), the second is taken."""
+    """Folder of class folders; test (or val) is used if they are in train and test (or val)."""
     out: Path
     """Folder to write corruption/severity/class/image to."""
     corruptions: str = "all"
@@ -287,7 +287,7 @@ class Corrupt:
     severity: str = "all"
     """Comma-separated severities 1 to 5, or all."""
     size: int = 224
-    """Height and width: images are cropped to a square and resized before they are corrupted. Best the size of your network."""
+    """Height and width: images are cropped to a square and resized before corruption. Best: your network's input size."""
     seed: int = 0
     """Seed of the random corruptions."""
     workers: int | None = None
@@ -296,19 +296,19 @@ class Corrupt:
 
 @dataclass(frozen=True)
 class Verify(DataRootOption, JsonOption):
-    """Report for each data set whether it is present, complete and correct by its checksums, and what to do if not.
+    """Check whether each data set is present, complete and correct by its checksums, and say what to do if not.
 
-    Exit code 1 if a named data set is not correct; without names, if something is damaged or nothing is correct.
+    Exit code 1 if a named data set is not correct; without names, if any is damaged or none is correct.
 
     Example: ttaps data verify cifar10 cifar10-c"""
 
     names: Annotated[DataSets, Positional, arg(metavar="[NAME...]", help_behavior_hint="(default: all)")] = ()
-    """Which data sets: cifar10, cifar100, cifar10-c, cifar100-c."""
+    """Names of data sets: cifar10, cifar100, cifar10-c, cifar100-c."""
 
 
 @dataclass(frozen=True)
 class Bench(JsonOption):
-    """Time adaptation, views and training in turns on this machine, and print ratios: medians of rounds with their quartiles.
+    """Time adaptation, views and training in turn on this machine, and print ratios: medians over rounds, with quartiles.
 
     Example: ttaps bench --threads 2 --rounds 3"""
 
@@ -317,7 +317,7 @@ class Bench(JsonOption):
     model: str = "cifar10"
     """A model by name or a run folder."""
     rounds: int = 5
-    """How many times each is timed."""
+    """Number of times each is timed."""
 
 
 @dataclass(frozen=True)
@@ -327,7 +327,7 @@ class Info(OwnNetworkOptions, JsonOption):
     Example: ttaps info cifar10"""
 
     models: Annotated[tuple[str, ...], Positional, arg(metavar="[MODEL...]")] = ()
-    """Models by name (cifar10; ttaps info lists them) or run folders; an unfinished run is a model from its first checkpoint on."""
+    """Models by name (cifar10; ttaps info lists them) or run folders; a run counts as a model from its first checkpoint on."""
     figure: Path | None = None
     """Draw the learning curves of these models into this .png, .pdf or .svg file."""
 
@@ -339,11 +339,11 @@ class Methods(JsonOption):
     Example: ttaps methods --measure --rounds 3"""
 
     measure: bool = False
-    """Measure the cost on this machine, with one image and one thread, instead of printing that of the cifar10 model on a CPU."""
+    """Measure the cost on this machine, with one image and one thread, instead of printing the stored cost of cifar10 on a CPU."""
     model: str = "cifar10"
-    """A model by name or a run folder: the shape of the networks to measure with."""
+    """A model by name or a run folder, whose architecture is used for measuring."""
     rounds: int = 2
-    """How many times each method is timed."""
+    """Number of times each method is timed."""
 
 
 @dataclass(frozen=True)
@@ -373,21 +373,21 @@ class Serve(DeviceOptions, DataRootOption):
 
 
 COMMANDS: dict[str, tuple[str, Any]] = {
-    "demo": ("accuracy before and after adaptation with the embedded model and images, and a figure of it", Demo),
-    "adapt": ("adapt a model to each of your images on its own, and predict", Adapt),
-    "evaluate": ("accuracy before and after adaptation on a data set, stored row by row", Evaluate),
-    "tune": ("test-time settings for a model, chosen on its own validation images", Tune),
-    "report": ("tables and figures from stored results, as text, images or one HTML page", Report),
-    "results": ("merge stored results, or export them", {"merge": Merge, "export": Export}),
+    "demo": ("adapt the bundled model to the bundled images: accuracy before and after, and a figure", Demo),
+    "adapt": ("adapt a model to each of your images separately, and predict", Adapt),
+    "evaluate": ("measure accuracy before and after adaptation on a data set, stored per image", Evaluate),
+    "tune": ("choose test-time settings for a model on its own validation images", Tune),
+    "report": ("make tables and figures from stored results, as text, images or one HTML page", Report),
+    "results": ("merge or export stored results", {"merge": Merge, "export": Export}),
     "train": ("train a model that can adapt (baseline, jt, jt+ent, ttt, mt3)", Train),
-    "reproduce": ("a whole table from scratch: train, evaluate and report what is missing", Reproduce),
+    "reproduce": ("train, evaluate and report a whole table from scratch", Reproduce),
     "data": (
         "download, build, corrupt and verify data sets",
         {"download": Download, "build": Build, "corrupt": Corrupt, "verify": Verify},
     ),
-    "bench": ("speed of adaptation, views and training on this machine, as ratios", Bench),
+    "bench": ("time adaptation, views and training on this machine, as ratios", Bench),
     "serve": ("a page in the browser that shows an image being adapted, and the HTTP service behind it", Serve),
-    "info": ("what a model is and which methods it supports", Info),
-    "methods": ("the methods: what each needs, adapts and costs", Methods),
+    "info": ("describe a model and the methods it supports", Info),
+    "methods": ("list the methods: what each needs, adapts and costs", Methods),
 }
-"""What each command does, in a line, and its options, or those of its sub-commands."""
+"""Each command's one-line summary and its options, or those of its sub-commands."""

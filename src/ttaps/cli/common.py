@@ -1,4 +1,4 @@
-"""What several commands share: threads, devices, files, output."""
+"""Shared by several commands: threads, devices, files, output."""
 
 import json
 import os
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def use(device: str, threads: int | None) -> str:
-    """Let torch use so many threads, and return the device to use; ``auto`` is a GPU, each process's own under torchrun, or else cpu."""
+    """Set torch's number of threads, and return the device to use; ``auto`` is a GPU, each process's own under torchrun, or else cpu."""
     import torch
 
     from ttaps.distributed import find_device
@@ -29,7 +29,7 @@ def use(device: str, threads: int | None) -> str:
 
 
 def load_model(name: str, options: commands.OwnNetworkOptions) -> "Model":
-    """Load a model by name or folder, or the network of the user's own that the options describe."""
+    """Load a model by name or folder, or the user's own network that the options describe."""
     from ttaps.api import load
 
     names = listed(options.classes)
@@ -65,7 +65,7 @@ def numbers(text: str, option: str) -> list[int]:
 
 
 def severities(text: str) -> list[int] | Literal["all"]:
-    """Return what ``--severity`` says: numbers, all, or nothing, which is for the data set to decide."""
+    """Return the value of ``--severity``: numbers, all, or nothing, which leaves it to the data set."""
     if text == "all":
         return "all"
     return numbers(text, "--severity") if text else []

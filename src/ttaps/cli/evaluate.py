@@ -25,7 +25,7 @@ SHOWN = 5  # images of each corruption in the figure of the demo
 
 
 def evaluate(options: commands.Evaluate) -> None:
-    """Evaluate, then print what the rows say."""
+    """Evaluate, then print the results."""
     seeds, device = common.numbers(options.seeds, "--seeds"), common.use(options.device, options.threads)
     model = common.load_model(options.model, options)
     methods = parse_methods(options.methods, options.set, model.presets)
@@ -44,10 +44,10 @@ def evaluate(options: commands.Evaluate) -> None:
 
 
 def demo(options: commands.Demo) -> None:
-    """Adapt to some images under every corruption of the sample, and show what came of it."""
+    """Adapt to some images under every corruption of the sample, and show the results."""
     style.check_figure(options.out)
     if not 1 <= options.images <= 200:
-        raise UsageError(f"--images must be from 1 to 200, which is all there are, not {options.images}.")
+        raise UsageError(f"--images must be from 1 to 200, the size of the sample, not {options.images}.")
     model, device = load(options.model), common.use(options.device, options.threads)
     began = time.monotonic()
     done = experiments.evaluate(model, "sample", DEMO_METHOD, images_per_corruption=options.images, device=device)
@@ -68,7 +68,7 @@ def demo(options: commands.Demo) -> None:
 
 
 def verdict(found: pd.DataFrame) -> str:
-    """Say what the numbers say, and no more."""
+    """Summarize the numbers in words."""
     average = found.loc[statistics.AVERAGE].iloc[0]
     n, fixed, broken = (int(average[name]) for name in ("n", "fixed", "broken"))
     if not fixed and not broken:
@@ -86,7 +86,7 @@ def draw_demo(path: Path, model: Model, rows: pd.DataFrame, found: pd.DataFrame)
     n = int(found["n"].iloc[0])
     title = f"TTAPS on {n} real image{'s' * (n != 1)} under each of {len(tiles)} corruptions"
     caption = (
-        "Beside each image: its true label (bold), the label before and the label after adaptation.",
+        "Next to each image: true label (bold), label before and label after adaptation.",
         "Images whose label changed come first, for better or worse; all images count in the numbers.",
         f"Model {model.name} ({model.fingerprint}); severity 5; method {DEMO_METHOD}.",
     )

@@ -13,7 +13,7 @@ def info(options: commands.Info) -> None:
     """Print the cards and numbers of models, or the names of all."""
     if not options.models:
         if options.figure:
-            raise UsageError("--figure draws how a model learned: name a model or a run folder.")
+            raise UsageError("--figure draws learning curves: name a model or a run folder.")
         names = list(known_models())
         common.print_json(names) if options.json else print("\n".join(names))
         return
@@ -34,7 +34,7 @@ def info(options: commands.Info) -> None:
 
 
 def find_model(name: str, fingerprint: str) -> Path | None:
-    """Return the folder of the model of this name, if it is still the one with this fingerprint."""
+    """Return the folder of the model of this name, if it still has this fingerprint."""
     from ttaps.model.checkpoint import load_model
 
     folder = folder_of(name)
@@ -42,7 +42,7 @@ def find_model(name: str, fingerprint: str) -> Path | None:
 
 
 def describe(name: str, options: commands.Info) -> tuple[str, dict[str, Any]]:
-    """Return a model's card, and everything else there is to know about it."""
+    """Return a model's card and its other properties."""
     from ttaps.adaptation import supported_methods  # here: a list of names needs no torch
 
     model = common.load_model(name, options)

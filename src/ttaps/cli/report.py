@@ -1,4 +1,4 @@
-"""``ttaps report`` and ``ttaps results merge|export``: what is stored."""
+"""``ttaps report`` and ``ttaps results merge|export``."""
 
 from ttaps.cli import commands, common
 from ttaps.errors import UsageError
@@ -8,7 +8,7 @@ from ttaps.report.tables import make_tables
 
 
 def report(options: commands.Report) -> None:
-    """Print tables; draw figures and write the page where they are wanted."""
+    """Print tables; draw figures and write the page if requested."""
     if not options.folders:
         raise UsageError("Name a folder of results: ttaps report results/...")
     page.check_places(options.html, options.figures)  # before any work is done

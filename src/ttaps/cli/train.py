@@ -34,7 +34,7 @@ def train(options: commands.Train) -> None:
 
 
 def reproduce(options: commands.Reproduce) -> None:
-    """Reproduce a table, or say what that would take."""
+    """Reproduce a table, or print the estimate."""
     path = find_preset(options.preset, grids=True)
     grid, jobs = grids.read_grid(path)
     out = options.out or Path("reproduced") / path.stem
@@ -74,7 +74,7 @@ def plan_text(grid: grids.Grid, estimates: Sequence[grids.Estimate], device: str
 
 
 def spell(seconds: float) -> str:
-    """Write a time in the unit that suits it."""
+    """Format a time in a suitable unit."""
     unit, length = next(((name, size) for name, size in UNITS if seconds >= 2 * size), ("seconds", 1))
     amount = seconds / length
     return f"{amount:,.{0 if amount >= 10 else 1}f} {unit}"

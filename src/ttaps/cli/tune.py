@@ -12,7 +12,7 @@ from ttaps.tuning.tune import tune as run
 
 
 def tune(options: commands.Tune) -> None:
-    """Tune, print what was found, and draw it if asked."""
+    """Tune, print the result, and draw it if requested."""
     if options.figure:
         check_figure(options.figure)
         make_room(options.figure)

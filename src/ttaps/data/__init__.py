@@ -1,4 +1,4 @@
-"""All reading of images, and data sets by name: what ``--data`` on the command line means."""
+"""All reading of images, and data sets by name, as in ``--data``."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def load_set(
     name: str, root: Path | None = None, *, split: str = "test", corruption: str = "", severity: int = 5, size: int = 32
 ) -> ImageSet:
     """Load a set by name: cifar10, cifar100, cifar10-c, cifar100-c, sample, an image folder, or arrays.
-    ``split`` is for CIFAR, the sample and folders that have both, ``corruption`` and ``severity`` for the corrupted sets, ``size`` for
+    ``split`` is for CIFAR, the sample and folders with splits, ``corruption`` and ``severity`` for the corrupted sets, ``size`` for
     image folders."""
     if name in FOLDERS:
         if not corruption:
@@ -37,5 +37,5 @@ def load_set(
 
 
 def is_folder(name: str) -> bool:
-    """Return whether a name is that of an image folder, whose images are read one by one, and not of a folder of arrays."""
+    """Return whether a name is an image folder, whose images are read one by one, and not a folder of arrays."""
     return name not in NAMES and Path(name).is_dir() and not (Path(name) / "images.npy").is_file()

@@ -1,8 +1,8 @@
 """Build CIFAR-10-C or CIFAR-100-C from the clean test images, in the official layout.
 
-``<root>/CIFAR-10-C/<corruption>.npy`` holds severities 1 to 5 one after the other, uint8 (5 N, 32, 32, 3), ``labels.npy`` the
-labels five times, and ``build.json`` what they were built from, with the md5 and library versions of each finished file. Chunks
-of work are kept in a hidden folder until their file is complete: a build that was killed resumes when it is started again."""
+``<root>/CIFAR-10-C/<corruption>.npy`` holds severities 1 to 5 in order, uint8 (5 N, 32, 32, 3), ``labels.npy`` the
+labels five times, and ``build.json`` the build's inputs, with the md5 and library versions of each finished file. Chunks
+of work are kept in a hidden folder until their file is complete, so a killed build resumes when restarted."""
 
 import hashlib
 import json
@@ -103,7 +103,7 @@ def _save(path: Path, values: NDArray[np.uint8]) -> None:
 
 @contextmanager
 def worker_pool(workers: int | None = None) -> Iterator[Executor]:
-    """Yield a thread, or several processes, as many as there are cores if not given; work that was not begun is dropped on an error."""
+    """Yield a pool of one thread or several processes, by default one per core; work not yet begun is dropped on an error."""
     workers = workers or os.cpu_count() or 1
     pool = ThreadPoolExecutor(1) if workers == 1 else ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
     try:
@@ -116,7 +116,7 @@ def worker_pool(workers: int | None = None) -> Iterator[Executor]:
 
 
 def _start_worker() -> None:
-    """Use one core per process, as there are as many processes as cores, and exit when the parent is killed."""
+    """Use one core per process, since there are as many processes as cores, and exit when the parent is killed."""
     require("cv2").setNumThreads(1)
 
     def exit_with_parent() -> None:
@@ -128,7 +128,7 @@ def _start_worker() -> None:
 
 
 def _open_manifest(folder: Path, seed: int, images: Pixels, labels: NDArray[np.int64]) -> dict[str, Any]:
-    """Start a build in a folder or resume it; refuse a folder that holds something else."""
+    """Start or resume a build in a folder; refuse a folder with other contents."""
     digest = hashlib.md5(images.tobytes() + labels.tobytes(), usedforsecurity=False).hexdigest()
     origin = {"seed": seed, "images": len(images), "source_md5": digest}
     manifest = read_manifest(folder)
@@ -161,6 +161,6 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def origin(folder: Path) -> str:
-    """Return what distinguishes copies of a corrupted set: the seed it was built with; empty for the official one."""
+    """Return what distinguishes copies of a corrupted set: the seed of its build; empty for the official one."""
     manifest = read_manifest(folder)
     return f"built with seed {manifest.get('seed')}" if manifest else ""

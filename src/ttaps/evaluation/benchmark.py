@@ -1,4 +1,4 @@
-"""What can be evaluated on: a named set of images, clean or under corruptions, read a few at a time."""
+"""The data to evaluate on: a named set of images, clean or under corruptions, read a few at a time."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ Severities = Sequence[int] | Literal["all"]
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """Images under some corruptions; the same image has the same number and label under each of them."""
+    """Images under some corruptions; the same image has the same index and label under each of them."""
 
     name: str
     classes: tuple[str, ...]
@@ -80,7 +80,7 @@ class Benchmark:
         )
 
     def numbered_as(self, classes: tuple[str, ...]) -> Self | None:
-        """Return this set with labels that are numbers of these classes; None if it has others."""
+        """Return this set with labels that index these classes; None if it has others."""
         if set(self.classes) <= set(classes):  # by name, in whatever order; some may be missing
             numbers = np.array([classes.index(name) for name in self.classes], dtype=np.int64)
             return replace(self, classes=classes, labels=numbers[self.labels])
@@ -92,11 +92,11 @@ class Benchmark:
 def open_benchmark(
     name: str, root: Path | None = None, *, corruptions: Sequence[str] = (), severities: Severities = (), size: int = 32
 ) -> Benchmark:
-    """Open ``sample``, cifar10, cifar100, cifar10-c, cifar100-c, cifar10-val-c, cifar100-val-c, or data of one's own: a folder of class
-    folders, one with ``train`` and ``test`` (or ``val``) of these, of which the second is taken, one in ImageNet-C's layout, or arrays.
+    """Open ``sample``, cifar10, cifar100, cifar10-c, cifar100-c, cifar10-val-c, cifar100-val-c, or your own data: a folder of class
+    folders, one with such folders in ``train`` and ``test`` (or ``val``; the second is used), one in ImageNet-C's layout, or arrays.
     A corrupted set has the corruptions of the paper's tables (the validation sets the four extra ones) and severity 5 unless others are
-    chosen; ``all`` are these corruptions, and all severities that it has. Clean images of one's own are corrupted if ``corruptions`` are
-    given, when they are needed and at ``size``, the network's, which they are cropped and resized to. Files are mapped or read when needed.
+    chosen; ``all`` are these corruptions, and all its severities. Your own clean images are corrupted if ``corruptions`` are
+    given, on the fly, after cropping and resizing to ``size``, the network's. Files are memory-mapped or read on demand.
     """
     source = name if name in (*LAYOUTS, *FOLDERS, *VALIDATION, "sample") else str(Path(name).resolve())
     found = _open(name, root, corruptions, severities, size)
@@ -128,7 +128,7 @@ def _open(name: str, root: Path | None, corruptions: Sequence[str], severities: 
 
 
 def clean_benchmark(images: ImageSet, size: int | None = None) -> Benchmark:
-    """Return a set of images, cropped and resized to ``size`` if given; one that came from a path has the last part of it for a name."""
+    """Return a set of images, cropped and resized to ``size`` if given; one from a path is named after its last part."""
 
     def pixels(item: Item) -> Pixels:
         image = images.images[item.image]
@@ -142,14 +142,14 @@ def clean_benchmark(images: ImageSet, size: int | None = None) -> Benchmark:
 
 
 def folder_benchmark(name: str, folder: ImageFolder) -> Benchmark:
-    """Return the images of a folder: read once for the digest, which finds damaged ones too, and again when they are evaluated."""
+    """Return the images of a folder: read once for the digest, which also finds damaged ones, and again for evaluation."""
     shared = folder.classes, folder.labels, *UNCORRUPTED, set_digest(folder.classes, folder.labels, folder.read_all())
     return Benchmark(name, *shared, lambda item: folder.read(item.image), _texts(folder.names).__getitem__)
 
 
 def corrupted_benchmark(clean: Benchmark, corruptions: Sequence[str], severities: Severities = ()) -> Benchmark:
-    """Return a clean set as it is if no corruptions are chosen, or else its images corrupted when they are needed: no file to keep, and
-    the same pixels and rows as from files that ``ttaps data corrupt`` has written at this size."""
+    """Return a clean set as it is if no corruptions are chosen, or its images corrupted on the fly: no files to keep, and
+    the same pixels and rows as from files that ``ttaps data corrupt`` writes at this size."""
     chosen = _choose_own(clean.name, corruptions, severities)
     if chosen == UNCORRUPTED:
         return clean

@@ -34,9 +34,9 @@ TRACE_COLUMNS += ["nll"]
 
 
 def load_rows(folders: Sequence[Path], trace: bool = False) -> pd.DataFrame:
-    """Return every stored image as a row with :data:`COLUMNS`; the same experiment in several folders is one.
+    """Return every stored image as a row with :data:`COLUMNS`; the same experiment in several folders is merged.
     ``before`` and ``after`` are the predicted classes before adaptation and after the last step; -1 is no prediction. ``steps`` is the
-    number of predictions after the first. With ``trace``, there is that column too, as it is stored."""
+    number of predictions after the first. With ``trace``, that column is included as stored."""
     parts, columns = [], [*COLUMNS, "trace"] if trace else COLUMNS
     for folder in folders:
         with Store(folder, write=False) as store:
@@ -56,7 +56,7 @@ def load_traces(folders: Sequence[Path]) -> pd.DataFrame:
 
 
 def read_rows(store: Store, experiments: Sequence[int] | None = None, trace: bool = False) -> pd.DataFrame:
-    """Return the rows of some experiments, or of all, with their number in the column ``experiment``."""
+    """Return the rows of some or all experiments, with their ids in the column ``experiment``."""
     known, models = store.experiments(), store.models()
     names = ["experiment", *ITEM, *STORED, "steps", *(["trace"] if trace else [])]
     query = ", ".join([*names, *ENDS.values()]).replace("steps", f"{TRACE_LENGTH} - 1")
@@ -92,7 +92,7 @@ def _nll(probability: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def export(folder: Path, path: Path, images: bool = False, steps: bool = False) -> None:
-    """Write a CSV or Parquet file: accuracy tables, or with ``images`` every image; with ``steps`` after every step, not only the last."""
+    """Write a CSV or Parquet file: accuracy tables, or every image (``images``); after every step (``steps``) or only the last."""
     if path.suffix not in (".csv", ".parquet"):
         raise UsageError(f"{path}: the file must end in .csv or .parquet.")
     rows = load_traces([folder]) if steps else load_rows([folder])
@@ -108,7 +108,7 @@ def export(folder: Path, path: Path, images: bool = False, steps: bool = False) 
 
 
 def accuracies(rows: pd.DataFrame, steps: bool = False) -> pd.DataFrame:
-    """Return the accuracy table of every experiment, one below the other; with ``steps`` one for each."""
+    """Return the accuracy tables of all experiments, concatenated; with ``steps`` one per step."""
     key = [*IDENTITY, *(["step"] if steps else [])]
     if steps:
         values = ("correct", "confidence", "nll")
@@ -120,7 +120,7 @@ def accuracies(rows: pd.DataFrame, steps: bool = False) -> pd.DataFrame:
 
 
 def with_names(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Add the names of the true and of the predicted classes; "" where there is none."""
+    """Add the names of the true and predicted classes; "" if there is none."""
     with Store(folder, write=False) as store:
         names = {(model, number): name for model, known in store.classes().items() for number, name in enumerate(known)}
     for column in [name for name in ("label", "before", "after", "prediction") if name in rows]:

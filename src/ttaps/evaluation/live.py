@@ -1,4 +1,4 @@
-"""What a run has found so far, shown while it works: a bar and, on a terminal, a table below it; elsewhere a line now and then."""
+"""Results so far, shown during a run: a progress bar and, on a terminal, a table below it; elsewhere occasional lines."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, starmap
@@ -20,7 +20,7 @@ Methods = Mapping[str, Sequence[Coverage]]  # the coverage of each seed of each 
 
 
 class Live:
-    """Shows how many results of a plan there are, and the accuracy of each method over its seeds."""
+    """Shows how many results of a plan exist, and the accuracy of each method over its seeds."""
 
     def __init__(
         self, progress: Bar, title: str, methods: Methods, plan: Plan, catch_up: Sequence[Callable[[], None]] = ()
@@ -42,7 +42,7 @@ class Live:
         self._progress.update(self._task, completed=self._done)
 
     def finish(self) -> None:
-        """Leave the bar, with everybody's results, and remove the table: the final one follows."""
+        """Keep the bar, with the results of all processes, and remove the table: the final one follows."""
         if self._every < inf:
             self._done = self._count()
         self._progress.below = None
@@ -72,7 +72,7 @@ def measure_so_far(coverages: Sequence[Coverage]) -> Line | None:
 
 
 def live_table(lines: Mapping[str, Line], several: bool) -> Table:
-    """Return what is known of each method: accuracy in %, its change in points, and 95 % intervals; a long spec is cut."""
+    """Return for each method accuracy in %, its change in points, and 95 % intervals; long specs are cut."""
     table = Table("average so far" if several else "so far", box=None, pad_edge=False)
     for name in ("n", "before", "after", "95 %", "change", "95 %"):
         table.add_column(name, justify="right", no_wrap=True)

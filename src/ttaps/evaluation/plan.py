@@ -1,4 +1,4 @@
-"""Which images to evaluate, in which order, and which of them are stored: a run that is stopped has seen a fair sample of the whole."""
+"""Which images to evaluate, in which order, and which are stored: an interrupted run has seen a fair sample of the whole."""
 
 import hashlib
 import os
@@ -49,7 +49,7 @@ class Shard:
 
     @classmethod
     def of_rank(cls) -> Self:
-        """Return this process's part under ``torchrun``, everything without it."""
+        """Return this process's part under ``torchrun``, or everything without it."""
         return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
 
@@ -59,8 +59,8 @@ EVERYTHING = Shard()
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The images of a data set under some conditions (a corruption at a severity each), in a stratified order.
-    Each image is taken under every condition before the next one, and the images come in a shuffled order with all classes in turn.
-    The order depends on the labels only: every corruption, method and seed sees the same images first."""
+    Each image is processed under every condition before the next, in shuffled order with classes in turn.
+    The order depends only on the labels: every corruption, method and seed sees the same images first."""
 
     labels: NDArray[np.int64]
     corruptions: Sequence[str]
@@ -82,7 +82,7 @@ class Plan:
 
     @cached_property
     def conditions(self) -> list[tuple[str, int]]:
-        """Every corruption at every severity, in the order in which an image is taken under them."""
+        """Every corruption at every severity, in processing order."""
         return [(corruption, severity) for severity in self.severities for corruption in self.corruptions]
 
     @cached_property
@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def stream(self) -> str:
-        """Name the conditions and the images that a continual method meets one after the other: their numbers and a hash."""
+        """Identify the stream of conditions and images of a continual method: their numbers and a hash."""
         digest = hashlib.blake2b(repr((self.conditions, self._images.tolist())).encode(), digest_size=3).hexdigest()
         return f"{len(self.conditions)} x {len(self._images)} images ({digest})"
 
@@ -109,12 +109,12 @@ class Plan:
         return replace(self, corruptions=condition[:1], severities=condition[1:])
 
     def covers(self, rows: Any) -> Any:
-        """Say of each row of a frame whether its image is in the plan, in this shard or another."""
+        """Tell for each row of a frame whether its image is in the plan, in this shard or another."""
         asked = rows["corruption"].isin(self.corruptions) & rows["severity"].isin(self.severities)
         return asked & rows["image"].isin(self._images)
 
     def check(self, methods: Sequence["Method"]) -> None:
-        """Refuse to shard what depends on the order of images, and to cut a batch short, which a later run with more images would not."""
+        """Refuse to shard methods that depend on the order of images, and to cut a batch short, unlike a later run with more images."""
         asked = self.images_per_corruption
         for method in (method for method in methods if method.sequential):
             if self.shard.count > 1:
@@ -135,14 +135,14 @@ class Coverage:
         self._right = np.full(self._asked.shape, -1, dtype=np.int8)  # -1: not stored, else 2 * before + after
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Take note of stored images; those that the plan does not ask for do not count."""
+        """Record stored images; those outside the plan do not count."""
         for corruption, severity, image, before, after in outcomes:
             number = self._number.get((corruption, severity))
             if number is not None and self._asked[number, image]:
                 self._right[number, image] = 2 * before + after
 
     def missing(self, items: Sequence[Item]) -> list[int]:
-        """Return the places of the images whose results are not stored yet."""
+        """Return the indices of the images whose results are not stored yet."""
         return [place for place, item in enumerate(items) if self._right[self._number[item[:2]], item.image] < 0]
 
     def count(self, grid: NDArray[np.bool_]) -> int:
@@ -157,7 +157,7 @@ class Coverage:
 
 
 def stratified_order(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Shuffle images so that their classes take turns: in any prefix the counts of classes not yet used up differ by at most one."""
+    """Shuffle images with classes in turn: in any prefix the counts of classes not yet exhausted differ by at most one."""
     draws = np.random.PCG64(derive_seed("fair order", 0)).random_raw(len(labels))
     turn = np.empty(len(labels), dtype=np.int64)  # of each image within its class
     for label in np.unique(labels):

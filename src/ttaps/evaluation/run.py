@@ -1,4 +1,4 @@
-"""Data set x method x seed -> stored rows. Killed at any moment, the same call resumes where it was. Beside them: projections."""
+"""Data set x method x seed -> stored rows, and projections. After a kill at any time, the same call resumes."""
 
 import json
 import math
@@ -37,7 +37,7 @@ FACTS = ("objective", "data", "seed", "step", "steps")  # of a model's training,
 
 
 class Timing:
-    """Seconds of a run, added up while it works."""
+    """Seconds of a run by activity, summed as it goes."""
 
     def __init__(self) -> None:
         self._seconds = dict.fromkeys(("total", "adapting", "reading", "storing"), 0.0)
@@ -50,7 +50,7 @@ class Timing:
         self._seconds[work] += perf_counter() - began
 
     def parts(self) -> dict[str, float]:
-        """Return the seconds by what they were spent on; bookkeeping is all else."""
+        """Return the seconds by activity; bookkeeping is all the rest."""
         parts = {name: seconds for name, seconds in self._seconds.items() if name != "total"}
         return {**parts, "bookkeeping": self._seconds["total"] - sum(parts.values())}
 
@@ -68,10 +68,10 @@ def evaluate(
     group: int | None = None,
     timing: Timing | None = None,
 ) -> list[int]:
-    """Evaluate methods with seeds on a data set and return the numbers of their experiments in ``folder``'s store.
-    Images are worked on in groups: first all methods and seeds on one group, then the next, so that a run that is stopped has compared
-    them on the same images. Each group is stored when it is done, and what is stored is not done again. Sequential methods come last,
-    one corruption after the other, each from the trained model on unless they are continual. With ``distributed``, other processes
+    """Evaluate methods with seeds on a data set and return the ids of their experiments in ``folder``'s store.
+    Images are processed in groups: first all methods and seeds on one group, then the next, so that an interrupted run has compared
+    them on the same images. Each group is stored when it is done, and is not computed again. Sequential methods come last,
+    one corruption after another, each starting from the trained model unless continual. With ``distributed``, other processes
     work on the other shards in the same folder, and the progress shown is that of all."""
     timing = timing or Timing()
     group = default_group(model.network) if group is None else group
@@ -110,7 +110,7 @@ def evaluate(
 
 
 def default_group(network: nn.Module) -> int:
-    """Return how many images to work on at once: as many for each thread of a CPU, or enough to fill a GPU."""
+    """Return how many images to process at once: a fixed number per CPU thread, or enough to fill a GPU."""
     if next(network.parameters()).device.type != "cpu":
         return ON_GPU
     threads = torch.get_num_threads()
@@ -118,14 +118,14 @@ def default_group(network: nn.Module) -> int:
 
 
 def describe(model: Model, data: Benchmark, method: Method, seed: int, plan: Plan) -> Experiment:
-    """Return all that a result depends on besides the image; of a continual method that is the whole stream too."""
+    """Return all that a result depends on apart from the image; for a continual method, this includes the whole stream."""
     model_and_data = model.name, model.fingerprint, data.name, data.digest
     protocol = f"{method.protocol}, {plan.stream}" if method.continual else method.protocol
     return Experiment(*model_and_data, method_spec(method, model.presets), _settings(method), seed, protocol)
 
 
 def known_experiments(store: Store) -> Known:
-    """Return stored experiments as this version describes them: settings may have been added since, and presets changed."""
+    """Return stored experiments as this version describes them: settings may have been added and presets changed since."""
     found, models = store.experiments(), store.models()
     for number, experiment in found.items():
         presets = models.get(experiment.fingerprint, {}).get("presets")
@@ -136,7 +136,7 @@ def known_experiments(store: Store) -> Known:
 
 
 def find_experiment(known: Known, experiment: Experiment) -> int | None:
-    """Return the number of a stored experiment that is the same, also one from before a setting existed; None if there is none."""
+    """Return the id of the same stored experiment, even from before a setting existed; None if there is none."""
     return next((number for number, other in known.items() if other == experiment), None)
 
 
@@ -146,7 +146,7 @@ def _settings(method: Method) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ExperimentRun:
-    """One experiment under way, and what it has already (``coverage``)."""
+    """An experiment in progress, and what is already stored (``coverage``)."""
 
     number: int
     spec: str
@@ -159,11 +159,11 @@ class ExperimentRun:
     timing: Timing
 
     def catch_up(self) -> None:
-        """Take note of what is stored, by whichever process."""
+        """Record what is stored, by any process."""
         self.coverage.add(self.store.outcomes(self.number))
 
     def read(self, items: Sequence[Item]) -> Tensor:
-        """Read images, and add up how long that takes."""
+        """Read images and time it."""
         with self.timing.measure("reading"):
             return self.data.read(items)
 
@@ -182,7 +182,7 @@ class ExperimentRun:
         ]
 
     def save(self, rows: list[Row]) -> None:
-        """Store rows and take note of them."""
+        """Store and record rows."""
         with self.timing.measure("storing"):
             self.store.add(self.number, rows)
         self.coverage.add(row.outcome for row in rows)

@@ -1,7 +1,7 @@
-"""From rows to numbers: accuracy before and after adaptation with 95 % intervals, and whether a difference is more than chance.
+"""From rows to numbers: accuracy before and after adaptation with 95 % intervals, and whether a difference is significant.
 
 ``evaluate``, ``demo``, ``report``, ``reproduce`` and ``results export`` all take their numbers from :func:`accuracy_table` or
-:func:`measure`. A *condition* is a corruption at a severity; its name here includes the model and the seeds, where rows have several."""
+:func:`measure`. A *condition* is a corruption at a severity; its name here includes the model and the seeds if rows have several."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
@@ -54,9 +54,9 @@ def compare_table(first: pd.DataFrame, second: pd.DataFrame, by: Sequence[str] =
 
 def measure(rows: pd.DataFrame) -> dict[str, float]:
     """Return the :data:`STATISTICS` of rows; where they are of several conditions, each condition has the same weight.
-    An image under all conditions is one observation: the intervals come from the spread between images, and the test is an exact
-    sign test between the images that gained and those that lost. Under one condition that is Wilson's interval and McNemar's test.
-    Where rows have probabilities there are their :data:`SCORES` too."""
+    An image under all conditions is one observation: the intervals come from the variation between images, and the test is an exact
+    sign test of images that gained against images that lost. Under one condition these are Wilson's interval and McNemar's test.
+    If rows have probabilities, their :data:`SCORES` are included."""
     names = rows["condition"] if "condition" in rows else _conditions(rows)
     condition, image = (np.unique(numbers, return_inverse=True)[1] for numbers in (names, rows["image"]))
     before, after = (rows[f"correct_{end}"].to_numpy(dtype=float) for end in ("before", "after"))
@@ -111,12 +111,12 @@ def _scores(rows: pd.DataFrame, condition: NDArray[np.intp]) -> dict[str, float]
 
 
 def significant(line: Mapping[str, Any]) -> Any:
-    """Say whether the change of a line, or of each line of a table, is more than chance: the test and the interval must say so."""
+    """Tell whether the change of a line, or of each line of a table, is significant: the test and the interval must agree."""
     return (line["p"] < ALPHA) & ((line["change_low"] > 0) | (line["change_high"] < 0))
 
 
 def signed(number: float) -> str:
-    """Return a difference with its sign; what rounds to nothing is +0.0, never -0.0."""
+    """Return a difference with its sign; one that rounds to zero is +0.0, never -0.0."""
     return f"{round(number, 1) + 0.0:+.1f}"
 
 

@@ -1,6 +1,6 @@
-"""Results in one sqlite file: one row per image, written as soon as it is known, never twice. schema.sql has the tables.
+"""Results in one sqlite file: one row per image, written as soon as computed, never twice. schema.sql has the tables.
 
-The write-ahead log makes a group of rows complete or absent whenever the process is killed, and lets others read and write meanwhile."""
+The write-ahead log keeps a group of rows complete or absent if the process is killed, and lets others read and write meanwhile."""
 
 import json
 import os
@@ -37,7 +37,7 @@ Sources = dict[tuple[str, str], tuple[str, str]]  # data set and digest -> what 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a row's result depends on, besides the image: any difference but the spec's makes another experiment."""
+    """What a row's result depends on, apart from the image: any difference except in the spec makes another experiment."""
 
     model: str
     fingerprint: str  # hash of the model's weights
@@ -113,24 +113,24 @@ class Store(AbstractContextManager["Store"]):
         self._connection.close()
 
     def experiment(self, experiment: Experiment) -> int:
-        """Return the number of an experiment, a new one if it is not there yet."""
+        """Return the id of an experiment, a new one if it is not stored yet."""
         values = {**vars(experiment), "method": experiment.method}
         same = " AND ".join(f"{name} = :{name}" for name in values if name != "spec")
         self._write(f"INSERT OR IGNORE INTO experiments ({', '.join(values)}) VALUES (:{', :'.join(values)})", [values])
         return next(self.select(f"SELECT id FROM experiments WHERE {same}", values))[0]
 
     def experiments(self) -> dict[int, Experiment]:
-        """Return all experiments by number, in the order in which they were begun."""
+        """Return all experiments by id, in the order they were started."""
         names = ", ".join(field.name for field in fields(Experiment))
         found = self.select(f"SELECT id, {names} FROM experiments ORDER BY id")
         return {number: Experiment(*values) for number, *values in found}
 
     def rename(self, experiment: int, spec: str) -> None:
-        """Write an experiment's settings another way, where the presets that its spec names have changed."""
+        """Rewrite an experiment's spec after the presets it names have changed."""
         self._write("UPDATE experiments SET spec = ? WHERE id = ?", [(spec, experiment)])
 
     def describe_model(self, fingerprint: str, facts: dict[str, Any], classes: Sequence[str] = ()) -> None:
-        """Keep what is known about a model (its objective, its seed, its classes): no result depends on it, but tables name it."""
+        """Store what is known about a model (objective, seed, classes): no result depends on it, but tables show it."""
         self._write(DESCRIBE_MODEL, [(fingerprint, json.dumps(facts), json.dumps(classes))])
 
     def models(self) -> dict[str, dict[str, Any]]:
@@ -139,24 +139,24 @@ class Store(AbstractContextManager["Store"]):
         return {name: self._decode(facts) for name, facts in found}
 
     def classes(self) -> dict[str, tuple[str, ...]]:
-        """Return the names of the classes that labels and predictions are numbers of, by the model's fingerprint."""
+        """Return the class names that labels and predictions index, by the model's fingerprint."""
         found = list(self.select("SELECT fingerprint, classes FROM models"))
         return {name: tuple(self._decode(names)) for name, names in found}
 
     def describe_data(self, sources: Sources) -> None:
-        """Keep where images lie: no result depends on it, but reports show some of them."""
+        """Store the location of images: no result depends on it, but reports show some of them."""
         self._write(SOURCES, [()])
         self._write(DESCRIBE_DATA, ((*key, *value) for key, value in sources.items()))
 
     def sources(self) -> Sources:
-        """Return what to open for the images of data sets, where it was kept."""
+        """Return the stored locations of data sets' images."""
         if not list(self.select("SELECT 1 FROM sqlite_master WHERE name = 'sources'")):
             return {}
         found = self.select("SELECT data, digest, source, root FROM sources")
         return {(data, digest): (source, root) for data, digest, source, root in found}
 
     def add(self, experiment: int, rows: Iterable[Row]) -> int:
-        """Add rows, all or none, and return how many were new; those that are there already stay as they are."""
+        """Add rows, all or none, and return how many were new; existing rows are not changed."""
         return self._write(ADD_ROW, ((experiment, *_encode(row)) for row in rows))
 
     def outcomes(self, experiment: int) -> Iterator[Outcome]:
@@ -165,7 +165,7 @@ class Store(AbstractContextManager["Store"]):
         return self.select(f"SELECT {found} FROM results WHERE experiment = ?", [experiment])
 
     def select(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[Any]:
-        """Yield what an SQL query finds."""
+        """Yield the rows of an SQL query."""
         with self._clear_errors():
             yield from self._connection.execute(query, values)
 
@@ -236,7 +236,7 @@ class Store(AbstractContextManager["Store"]):
 
 
 def merge(folders: Sequence[Path], into: Path) -> int:
-    """Add the results of several folders to one, and return how many rows were new."""
+    """Merge the results of several folders into one, and return how many rows were new."""
     added = 0
     with Store(into) as target:
         for folder in folders:
@@ -251,7 +251,7 @@ def merge(folders: Sequence[Path], into: Path) -> int:
 
 
 def merge_projections(folders: Sequence[Path], into: Path) -> int:
-    """Copy the projections of several folders to one, and return how many were new; those that are there already stay as they are."""
+    """Copy the projections of several folders into one, and return how many were new; existing ones are not changed."""
     added = 0
     for path in (path for folder in folders for path in sorted((folder / PROJECTIONS).glob("*.npz"))):
         target = into / PROJECTIONS / path.name

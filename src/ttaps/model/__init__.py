@@ -1,4 +1,4 @@
-"""The network: backbone, projector, prototypes, classifier, and where it can be cut."""
+"""The network: backbone, projector, prototypes, classifier, and how to split it."""
 
 from typing import TYPE_CHECKING, Any
 

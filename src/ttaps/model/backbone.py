@@ -10,7 +10,7 @@ Norm = Callable[[int], nn.Module]
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut; a 1x1 convolution and norm on the shortcut where the shape changes."""
+    """Two 3x3 convolutions with a shortcut; a 1x1 convolution and norm on the shortcut if the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Stem, three stages of basic blocks, global average pool. ResNet-26 is four blocks a stage."""
+    """Stem, three stages of basic blocks, global average pool. ResNet-26 has four blocks per stage."""
 
     def __init__(self, depth: int, width: int, norm: Norm, stem_padding: int = 1) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class ResNet(nn.Module):
         return x
 
     def zero_branches(self) -> None:
-        """Set the last norm's scale of every residual branch to zero, so that the net starts as its shortcuts."""
+        """Set the last norm's scale of every residual branch to zero, so that only the shortcuts act at first."""
         for module in self.modules():
             if isinstance(module, BasicBlock):
                 nn.init.zeros_(module.norm2.get_parameter("weight"))

@@ -36,7 +36,7 @@ FINGERPRINT_KEYS = {
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """A classifier with what one must know to use it: ``model(images)`` gives logits, ``model.to("cuda")`` moves it."""
+    """A classifier with its metadata: ``model(images)`` returns logits, ``model.to("cuda")`` moves it."""
 
     network: Network | Classifier
     classes: tuple[str, ...]
@@ -53,17 +53,17 @@ class Model:
 
     @property
     def objective(self) -> str:
-        """What the network was trained by, nothing where that is not known."""
+        """The training objective, empty if unknown."""
         return str(self.info.get("objective", ""))
 
     @property
     def image_size(self) -> int:
-        """Height and width of the images the network takes."""
+        """Height and width of the input images."""
         return self.network.image_size
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the network is, as plain values."""
+        """The network's properties, as plain values."""
         if isinstance(self.network, Network):
             return dataclasses.asdict(self.network.config)
         module = type(self.network.module).__name__
@@ -91,7 +91,7 @@ class Model:
 
 
 def save_model(folder: Path, network: Network, classes: tuple[str, ...], info: dict[str, Any], card: str) -> None:
-    """Write a model folder, each file whole or not at all."""
+    """Write a model folder, each file atomically."""
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     model = dataclasses.asdict(network.config)
     config = {"format": FORMAT, "ttaps": __version__, "model": model, "classes": classes, **info}
@@ -101,7 +101,7 @@ def save_model(folder: Path, network: Network, classes: tuple[str, ...], info: d
 
 
 def load_model(folder: Path, backbone: Backbone | None = None, features: int | None = None) -> Model:
-    """Read a model folder; ``backbone`` (and its ``features``) as given to :class:`Network` where it is not our own ResNet."""
+    """Read a model folder; ``backbone`` (and its ``features``) as given to :class:`Network` if it is not our own ResNet."""
     path = folder / CONFIG
     config = _read_config(path)
     if backbone is None and "backbone" in config:
@@ -114,7 +114,7 @@ def load_model(folder: Path, backbone: Backbone | None = None, features: int | N
         _check_sizes(model_config, weights, backbone)
         network = Network(model_config, backbone, features)
     except (KeyError, TypeError, AttributeError, UsageError) as error:
-        remedy = f"{AGAIN}, or undo what was edited there"
+        remedy = f"{AGAIN}, or undo the edits"
         raise CheckpointError(f"{path} does not describe a network ({error}).\n{remedy}.") from error
     classes = config.get("classes") or [str(index) for index in range(model_config.num_classes)]
     if not isinstance(classes, list) or len(classes) != model_config.num_classes:
@@ -127,8 +127,8 @@ def load_model(folder: Path, backbone: Backbone | None = None, features: int | N
 
 
 def read_presets(folder: Path, weights: str = "") -> dict[str, Any]:
-    """Return the presets in a model's folder; none where there are none, or where they were found for other weights.
-    ``weights`` is the fingerprint of those of now; the one that their file notes, if it is not given."""
+    """Return the presets in a model's folder; empty if there are none, or if they were made for other weights.
+    ``weights`` is the fingerprint of the current weights; by default the one recorded in their file."""
     if not (folder / PRESETS).exists():
         return {}
     presets = read_toml(folder / PRESETS)
@@ -136,14 +136,14 @@ def read_presets(folder: Path, weights: str = "") -> dict[str, Any]:
         with suppress(SafetensorError, OSError), safe_open(folder / WEIGHTS, framework="pt") as file:
             weights = (file.metadata() or {}).get("fingerprint", "")
     if presets.get("fingerprint") != weights:
-        text = "was made for other weights than those of now and is not used: run ttaps tune again"
+        text = "was made for other weights and is not used: run ttaps tune again"
         log_info(f"{folder / PRESETS} {text}.")
         return {}
     return presets
 
 
 def own_model(network: Network | Classifier, name: str, classes: Sequence[str] = ()) -> Model:
-    """Return a model of a network that no folder describes, after a look at what it makes of one image."""
+    """Return a model of a network without a folder, after trying it on one image."""
     if isinstance(classes, str):
         raise UsageError(f"classes must be a list of names, not the text {classes!r}.")
     weight, size = next(network.parameters(), torch.empty(0)), network.image_size
@@ -155,7 +155,7 @@ def own_model(network: Network | Classifier, name: str, classes: Sequence[str] =
 
 
 def note_backbone(reference: str, network: Network) -> dict[str, Any]:
-    """Return what a run folder remembers of a backbone that is not ours: how it was made, from what, and its number of features."""
+    """Return what a run folder records about a custom backbone: its factory, its file's hash, and its number of features."""
     path = source_file(reference)
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
     return {"factory": reference, "sha256": digest, "features": network.projector.features}
@@ -177,14 +177,14 @@ def _noted_backbone(noted: Any, folder: Path) -> nn.Module:
         raise CheckpointError(f"{made}, and there is no such file here.\n{remedy}")
     inside = path.resolve().is_relative_to(folder.resolve())
     if inside or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-        why = "a file in that very folder, which may have come with it" if inside else "which has changed since"
+        why = "a file in the same folder, which may have come with it" if inside else "which has changed since"
         raise CheckpointError(f"{made}, {why}.\n{remedy}")
     log_info(f"{made}, unchanged since.")
     return backbone_factory(factory)()
 
 
 def fingerprint(network: Network | Classifier) -> str:
-    """Hash what decides a network's answers: all weights with their names and shapes, and the settings that are not the defaults."""
+    """Hash what determines a network's outputs: all weights with names and shapes, and the non-default settings."""
     if isinstance(network, Classifier):
         front = [*network.normalize.mean.flatten().tolist(), *network.normalize.std.flatten().tolist()]
         changed: dict[str, Any] = {"module": type(network.module).__name__, "size": network.image_size, "front": front}
@@ -224,7 +224,7 @@ def _read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
             return weights, (file.metadata() or {}).get("fingerprint", "")
     except FileNotFoundError as error:
         if path.exists():  # safetensors says so of a file it may not read, too
-            raise CheckpointError(f"Cannot read {path}: get the right to read it.") from error
+            raise CheckpointError(f"Cannot read {path}: get permission to read it.") from error
         raise CheckpointError(f"{path} is missing: the folder holds no finished checkpoint yet.") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged or not a safetensors file ({error}).\n{AGAIN}.") from error

@@ -1,5 +1,5 @@
-"""Networks called with weights from outside: any classifier as a whole, ours split into what stays frozen and what an image may change
-for itself; and the norm layers of a network: finding them, and giving them other statistics."""
+"""Networks called with external weights: any classifier as a whole, ours split into a frozen and an adapted part; and the norm
+layers of a network: finding them, and replacing their statistics."""
 
 from collections.abc import Collection, Mapping
 from copy import deepcopy
@@ -22,8 +22,8 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def frozen_copy(network: M) -> M:
-    """Return a copy in evaluation mode whose weights want no gradients; the network itself is not touched.
-    Never in channels_last: there torch 2.13 crashes in the backward pass of a GroupNorm whose input wants no gradient."""
+    """Return a copy in evaluation mode whose weights need no gradients; the network itself is not changed.
+    Never in channels_last: torch 2.13 then crashes in the backward pass of a GroupNorm whose input needs no gradient."""
     copy = deepcopy(network).eval().requires_grad_(False)
     for weight in copy.parameters():
         weight.data = weight.data.contiguous()
@@ -49,14 +49,14 @@ class Functional:
 
 
 class SplitNetwork:
-    """A network split at a scope: ``frozen(images) -> features`` once, ``adapted(features, weights) -> z`` as often as needed."""
+    """A split network: ``frozen(images) -> features`` once, ``adapted(features, weights) -> z`` as often as needed."""
 
     def __init__(self, network: Network, scope: str = "stage3") -> None:
         pieces = network.pieces()
         names = adapted_names(network, scope)
         homes = [[name for name in names if name.startswith(f"{piece}.")] for piece, _ in pieces]
         if sum(map(len, homes)) != len(names):
-            raise UsageError("The backbone's pieces() must have the names of its parts: each weight in one piece.")
+            raise UsageError("The backbone's pieces() must use the names of its parts, with each weight in one piece.")
         first = next(index for index, home in enumerate(homes) if home)
         self.head = nn.Sequential(*(piece for _, piece in pieces[:first]))
         # A copy: functional_call swaps weights in and out of the module it calls, and the network is not ours to touch.
@@ -84,7 +84,7 @@ class SplitNetwork:
 
 
 def adapted_names(network: Network, scope: str) -> list[str]:
-    """Return the names of the weights a scope covers; always weights of f or g, never the prototypes or the classifier."""
+    """Return the names of the weights in a scope; always weights of f or g, never the prototypes or the classifier."""
     theta = [name for name, _ in network.named_parameters() if name.startswith(("backbone.", "projector."))]
     if scope == "norm":
         parts = [set(theta).intersection(norm_weights(network))]
@@ -92,8 +92,8 @@ def adapted_names(network: Network, scope: str) -> list[str]:
         parts = [{name for name in theta if name.startswith(prefix)} for prefix in _prefixes(network, scope)]
     if not all(parts):
         raise UsageError(
-            f"adapt_params '{scope}', or a part of it, covers no weight of this network.\n"
-            f"Known are {', '.join(SCOPES)}, where the backbone has them, and names of its parts: {_parts(network)}."
+            f"adapt_params '{scope}', or a part of it, matches no weight of this network.\n"
+            f"Known are {', '.join(SCOPES)}, if the backbone has them, and names of its parts: {_parts(network)}."
         )
     return [name for name in theta if any(name in part for part in parts)]
 
@@ -131,7 +131,7 @@ def kinds_of_norm(network: nn.Module) -> str:
 
 class BatchStatistics(nn.Module):
     """A BatchNorm layer whose mean and variance are (N · source + n · test) / (N + n) for n images, with N = ``source_weight``.
-    Scale and shift keep their names. The variance is the mean square deviation: what BatchNorm divides by, and defined for one pixel."""
+    Scale and shift keep their names. The variance is the biased one: BatchNorm divides by it, and it is defined for one pixel."""
 
     def __init__(self, layer: nn.BatchNorm2d, source_weight: float) -> None:
         super().__init__()
@@ -154,24 +154,24 @@ class BatchStatistics(nn.Module):
 
 
 def use_batch_statistics(network: nn.Module, source_weight: float = 0.0) -> None:
-    """Replace every BatchNorm layer of a network, in place: for a copy of it."""
+    """Replace every BatchNorm layer of a network, in place; call it on a copy."""
     for name, layer in list(network.named_modules()):
         if isinstance(layer, BATCH_NORMS):
             network.set_submodule(name, BatchStatistics(cast(nn.BatchNorm2d, layer), source_weight))
 
 
 def source_images(source_weight: float, images: int) -> float:
-    """Return N for a batch: ``source_weight`` beside one image, and one less for each further image, until the batch is by itself."""
+    """Return N for a batch: ``source_weight`` for one image, and one less for each further image, down to 0."""
     return max(0.0, source_weight + 1 - images)
 
 
 def missing_linear(network: nn.Module) -> str | None:
-    """Return in words that a network has no linear layer that could be its last, or None."""
+    """Return a message if a network has no linear layer that could be its last, or None."""
     return None if any(isinstance(layer, nn.Linear) for layer in network.modules()) else "a last linear layer"
 
 
 def last_linear(network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, nn.Linear]:
-    """Return the logits of images, the features (N, F) that the last linear layer makes them of, and a copy of that layer."""
+    """Return the logits of images, the input features (N, F) of the last linear layer, and a copy of that layer."""
     copy = frozen_copy(network)
     calls: list[tuple[nn.Linear, tuple[Tensor, ...], Tensor]] = []
     for layer in copy.modules():
@@ -181,7 +181,7 @@ def last_linear(network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, nn.
     output = calls[-1][2] if calls else logits[:0]
     if output.shape != logits.shape or not torch.allclose(output, logits, equal_nan=True):
         raise UsageError(
-            f"This method needs logits that a last linear layer (nn.Linear) makes; {type(network).__name__} ends otherwise."
+            f"This method needs a final linear layer (nn.Linear) for the logits; {type(network).__name__} has none."
         )
     last, (features, *_), _ = calls[-1]
     return logits, features, last

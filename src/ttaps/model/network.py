@@ -40,12 +40,12 @@ class L2Normalize(nn.Module):
 
 
 def pooled(features: Tensor) -> Tensor:
-    """Return features (N, F): feature maps (N, F, H, W) are averaged over all places."""
+    """Return features (N, F): feature maps (N, F, H, W) are averaged over all positions."""
     if isinstance(features, Tensor) and features.ndim in (2, 4):
         return features.mean((2, 3)) if features.ndim == 4 else features
     found = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else f"type {type(features).__name__}"
     wanted = "features (N, F) or feature maps (N, F, H, W)"
-    raise UsageError(f"A backbone returns {wanted}, not what this one does: {found}.")
+    raise UsageError(f"A backbone must return {wanted}; this one returned {found}.")
 
 
 class Projector(nn.Sequential):
@@ -61,14 +61,14 @@ class Projector(nn.Sequential):
         """Return projections of features (N, features), or of feature maps (N, features, H, W)."""
         x = pooled(x)
         if x.shape[1] != self.features:
-            raise UsageError(f"The backbone returns {x.shape[1]} features, the network was made for {self.features}.")
+            raise UsageError(f"The backbone returns {x.shape[1]} features, but the network expects {self.features}.")
         for layer in self:
             x = layer(x)
         return x
 
 
 class Byol(nn.Module):
-    """Images to their projections z and the predictions q(z), with the parts of a network and no others."""
+    """Images to their projections z and the predictions q(z), using only parts of a network."""
 
     def __init__(self, pieces: list[tuple[str, nn.Module]], predictor: nn.Module) -> None:
         super().__init__()
@@ -114,18 +114,18 @@ class Network(nn.Module):
             outer, inner = self.config.projection_dim, self.config.hidden_dim
             return nn.Sequential(nn.Linear(outer, inner), nn.ReLU(), nn.Linear(inner, outer))
         if not isinstance(self.backbone, ResNet):
-            raise UsageError("A rotation head branches off the stages of our own ResNet; leave it out of model.heads.")
+            raise UsageError("A rotation head needs the stages of our own ResNet; remove it from model.heads.")
         backbone = deepcopy(self.backbone)
         return nn.Sequential(backbone.stage3, backbone.pool, nn.Linear(backbone.features, 4))
 
     def start_rotation_head(self) -> None:
-        """Make the rotation head's own stage a copy of stage 3 as it is now; before the first step it is one already."""
+        """Make the rotation head's own stage a copy of the current stage 3; before the first step it already is."""
         rotation = self.get_submodule("heads.rotation.0")
         rotation.load_state_dict(self.get_submodule("backbone.stage3").state_dict())
 
     @property
     def image_size(self) -> int:
-        """Height and width of the images the network was made for."""
+        """Height and width of the input images."""
         return self.config.image_size
 
     def pieces(self) -> list[tuple[str, nn.Module]]:
@@ -138,7 +138,7 @@ class Network(nn.Module):
         return [("normalize", self.normalize), *named, *ends]
 
     def split(self, part: str) -> tuple[nn.Sequential, nn.Sequential]:
-        """Return what comes before the first piece of ``part``, such as ``backbone.stage3``, and what comes from there to z."""
+        """Return the pieces before ``part``, such as ``backbone.stage3``, and the pieces from there to z."""
         pieces = self.pieces()
         first = next(index for index, (name, _) in enumerate(pieces) if name.startswith(part))
         modules = [piece for _, piece in pieces]
@@ -168,7 +168,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def renormalize_prototypes(self) -> None:
-        """Put the prototypes back on the unit sphere, as SwAV does before every training step."""
+        """Project the prototypes back onto the unit sphere, as SwAV does before every training step."""
         self.prototypes.copy_(F.normalize(self.prototypes, dim=1))
 
 
@@ -185,7 +185,7 @@ _guard = Lock()
 
 @contextmanager
 def eval_mode(network: nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode; each layer returns to its mode when the last thread is done with the network."""
+    """Put a network into evaluation mode; each layer's mode is restored when the last thread is done with the network."""
     layers = list(network.modules())
     with _guard:
         for layer in layers:
@@ -217,7 +217,7 @@ def explain_failure(what: str, size: int) -> Iterator[None]:
 
 
 def count_features(backbone: nn.Module, size: int) -> int:
-    """Return how many features a backbone makes of an image."""
+    """Return the number of features of a backbone."""
     weight = next(backbone.parameters(), torch.empty(0))
     with explain_failure("backbone", size), eval_mode(backbone), torch.no_grad():
         return pooled(backbone(torch.zeros(1, 3, size, size, device=weight.device, dtype=weight.dtype))).shape[1]

@@ -1,4 +1,4 @@
-"""Your own network: any classifier behind the interface that methods use, and how a command line names it (``my_nets.py:make_net``)."""
+"""Your own network: any classifier behind the interface that methods use, and its command-line name (``my_nets.py:make_net``)."""
 
 import hashlib
 import importlib
@@ -37,7 +37,7 @@ class Classifier(nn.Module):
         super().__init__()
         mean, std = map(tuple, normalize)
         if (len(mean), len(std)) != (3, 3) or not min(std) > 0:
-            raise UsageError(f"normalize must be three means and three positive deviations, not {normalize}.")
+            raise UsageError(f"normalize must be three means and three positive standard deviations, not {normalize}.")
         weights = [weight for weight in module.parameters() if weight.is_floating_point()]
         self.image_size = image_size
         self.normalize = Normalize(mean, std).to(weights[0]) if weights else Normalize(mean, std)
@@ -55,7 +55,7 @@ def logits_of(output: Any) -> Tensor:
     if not isinstance(found, Tensor) or found.ndim != 2:
         shape = f" of shape {tuple(found.shape)}" if isinstance(found, Tensor) else ""
         raise UsageError(
-            f"The module returns {type(output).__name__}{shape}; a classifier returns logits (N, classes), or a tuple, a dict or an "
+            f"The module returns {type(output).__name__}{shape}; a classifier returns logits (N, classes), or a tuple, dict or "
             "object that holds them first or as 'logits'."
         )
     return found
@@ -67,7 +67,7 @@ def is_reference(text: str) -> bool:
 
 
 def make_module(reference: str) -> nn.Module:
-    """Run the user's own factory and return the module it makes; a module in that place is taken as it is."""
+    """Run the user's factory and return the module it makes; a module in its place is returned as it is."""
     place, _, name = reference.rpartition(":")
     found = getattr(_import(place), name, None)
     if found is None:
@@ -82,7 +82,7 @@ def make_module(reference: str) -> nn.Module:
 
 
 def public_names(module: Any) -> list[str]:
-    """Return what a module defines itself and can be called."""
+    """Return the callables that a module defines itself."""
     own = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
     return [name for name in own if not name.startswith("_")]
 
@@ -132,7 +132,7 @@ def backbone_factory(backbone: Backbone) -> Factory:
 
 
 def backbone_reference(backbone: Backbone) -> str:
-    """Return what a run folder calls a backbone: a factory that is found from anywhere, or ``<Name>`` of what only Python can pass."""
+    """Return the name of a backbone in a run folder: a factory found from anywhere, or ``<Name>`` if only Python can pass it."""
     if isinstance(backbone, str):
         place, _, name = backbone.rpartition(":")
         return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else backbone
@@ -149,7 +149,7 @@ def backbone_reference(backbone: Backbone) -> str:
 
 
 def source_file(reference: str) -> Path | None:
-    """Return the file in which a factory is defined, without running it; None if it is not found or known in Python only."""
+    """Return the file that defines a factory, without running it; None if not found or only known in Python."""
     place = reference.rpartition(":")[0]
     if place.endswith(".py"):
         return Path(place)
@@ -162,7 +162,7 @@ def source_file(reference: str) -> Path | None:
 
 
 def load_state(module: nn.Module, path: Path, trust: bool = False) -> None:
-    """Load a ``state_dict`` from a safetensors file, or one that ``torch.save`` wrote, and say what does not fit."""
+    """Load a ``state_dict`` from a safetensors or ``torch.save`` file, and say what does not fit."""
     weights = _read_state(path, trust)
     for prefix in ("module.", "_orig_mod."):  # what DataParallel and torch.compile put before every name
         if weights and all(name.startswith(prefix) for name in weights):
@@ -173,13 +173,13 @@ def load_state(module: nn.Module, path: Path, trust: bool = False) -> None:
 
 
 def mismatch(weights: Mapping[str, Tensor], module: nn.Module) -> str:
-    """Say which weights a module does not have, or has in another shape; nothing if all fit."""
+    """Name the weights a module lacks or has in another shape; empty if all fit."""
     have, want = ({name: tuple(t.shape) for name, t in side.items()} for side in (weights, module.state_dict()))
     wrong = [name for name in want | have if have.get(name) != want.get(name)]
     if not wrong:
         return ""
     own, other = have.get(wrong[0], "nothing"), want.get(wrong[0], "nothing")
-    return f"'{wrong[0]}' has shape {own}, the network wants {other} ({len(wrong)} such weights)"
+    return f"'{wrong[0]}' has shape {own}, the network expects {other} ({len(wrong)} such weights)"
 
 
 def _read_state(path: Path, trust: bool) -> dict[str, Tensor]:
@@ -197,7 +197,7 @@ def _read_state(path: Path, trust: bool) -> dict[str, Tensor]:
         ) from error
     except (ImportError, AttributeError) as error:
         raise CheckpointError(
-            f"{path} needs code that is not here ({error}): save net.state_dict() instead."
+            f"{path} needs code that is not available ({error}): save net.state_dict() instead."
         ) from error
     except (SafetensorError, OSError, ValueError, RuntimeError, EOFError) as error:
         raise CheckpointError(f"{path} is damaged or holds no weights ({str(error).splitlines()[0]}).") from error

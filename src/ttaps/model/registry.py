@@ -1,4 +1,4 @@
-"""Models with a name: those inside the package and, in a clone of the repository, those beside it."""
+"""Models by name: those inside the package and, in a clone, those of the repository."""
 
 from pathlib import Path
 
@@ -12,20 +12,20 @@ PUBLISHED = Path(__file__).parents[3] / "models"  # of the repository; an instal
 
 
 def known_models() -> dict[str, Path]:
-    """Return the models of the repository, where this is a clone of it, and those inside the package, in the order of their names.
-    Of two with the same name it is the one inside the package."""
+    """Return the models inside the package and, in a clone, those of the repository, sorted by name.
+    Of two with the same name, the one inside the package is used."""
     found = {path.parent.name: path.parent for where in (PUBLISHED, EMBEDDED) for path in where.glob(f"*/{CONFIG}")}
     return dict(sorted(found.items()))
 
 
 def folder_of(model: str | Path) -> Path:
-    """Return where a model is, by its name or the path of its folder."""
+    """Return a model's folder, by its name or path."""
     if not isinstance(model, str | Path):
         raise UsageError(f"Give the name or folder of a model, not {type(model).__name__}.")
     inside = known_models()
     found = inside.get(model, Path(model)) if isinstance(model, str) else model
     if found != Path(model) and (Path(model) / CONFIG).exists() and not found.samefile(model):
-        log_info(f"'{model}' is the model of that name that comes with ttaps; the one in the folder here is ./{model}.")
+        log_info(f"'{model}' is the bundled model of that name; the one in this folder is ./{model}.")
     if not found.exists():
         raise CheckpointError(f"There is no model '{model}': no such folder{did_you_mean(str(model), inside)}.")
     return found

@@ -1,4 +1,4 @@
-"""What a report is about: stored rows, published numbers, and the columns of a table. Those that differ only in seeds are one column."""
+"""The data of a report: stored rows, published numbers, and table columns; experiments that differ only in seeds share a column."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Everything stored in some folders; the same experiment in several of them is one."""
+    """Everything stored in some folders; the same experiment in several of them is merged."""
 
     folders: tuple[Path, ...]
     rows: pd.DataFrame  # A row per image and experiment, as :func:`ttaps.evaluation.frame.load_rows` returns them.
@@ -56,7 +56,7 @@ def load_results(folders: Sequence[Path]) -> Results:
 
 
 def load_published(data: str, severity: int | None) -> pd.DataFrame:
-    """Return published accuracies in % (``value``, ``std``) by the paper's column and row; empty where none are published."""
+    """Return published accuracies in % (``value``, ``std``) by the paper's column and row; empty if none are published."""
     numbers = pd.read_csv(Path(__file__).with_name("published.csv"))
     known = PUBLISHED_SETS.get(data) if severity == 5 else None
     return numbers[numbers["data"] == known].set_index(["column", "row"])[["value", "std"]]

@@ -1,4 +1,4 @@
-"""All that a report shows: the figures that its rows can be drawn as, and one HTML page with everything (``page.html.j2``)."""
+"""Contents of a report: all figures that its rows allow, and one HTML page with everything (``page.html.j2``)."""
 
 import base64
 import io
@@ -26,7 +26,7 @@ MANY = 12  # columns that adapt: figures of more cannot be told apart
 
 
 class ReportFigure(NamedTuple):
-    """A figure with its name, which is its file's, its caption and the table that it draws; a map of projections draws none."""
+    """A figure with its (file) name, its caption and the table that it shows; a projection map shows none."""
 
     name: str
     caption: str
@@ -35,7 +35,7 @@ class ReportFigure(NamedTuple):
 
 
 def check_places(html: Path | None, figures: Path | None) -> None:
-    """Refuse a page or figures that could not be written in the end, before any work is done for them."""
+    """Refuse a page or figures that could not be written, before any work is done."""
     for place in filter(None, (figures and figures / "figure.png", html and html.with_name("figure.png"))):
         check_figure(place)
     if html:
@@ -45,7 +45,7 @@ def check_places(html: Path | None, figures: Path | None) -> None:
 def write_report(
     results: Results, tables: Sequence[Table], html: Path | None, figures: Path | None, data_root: Path | None
 ) -> None:
-    """Draw the figures of some tables into a folder, as PDF and PNG, and write the page, where they are wanted."""
+    """Draw the figures of some tables into a folder, as PDF and PNG, and write the page, if requested."""
     if figures is None and html is None:
         return
     drawn, notes = draw_all(results, tables, data_root)
@@ -115,14 +115,14 @@ def draw_all(results: Results, tables: Sequence[Table], root: Path | None) -> tu
             name, caption, figure = charts.projection_map(path)
             figures.append(ReportFigure(file_name("projections", name), caption, figure))
         except DataError as error:
-            notes.append(f"No map of projections: {error}")
+            notes.append(f"No projection map: {error}")
     names = [figure.name for figure in figures]
     twice = [names[:place].count(name) for place, name in enumerate(names)]  # names are shorter than labels
     return [f._replace(name=f"{f.name}-{n + 1}") if n else f for f, n in zip(figures, twice, strict=True)], notes
 
 
 def file_name(*parts: str) -> str:
-    """Return words as a file's name: at most 120 letters, digits, dots, plus signs and dashes."""
+    """Turn words into a file name: at most 120 letters, digits, dots, plus signs and dashes."""
     return re.sub(r"[^a-z0-9.+]+", "-", "-".join(parts).lower()).strip("-.")[:120]
 
 

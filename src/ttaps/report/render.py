@@ -1,4 +1,4 @@
-"""Tables for people and programs: Markdown, LaTeX, terminal, CSV, JSON. All have the same numbers, rounded here and nowhere else.
+"""Tables for people and programs: Markdown, LaTeX, terminal, CSV, JSON, all with the same numbers, rounded only here.
 
 A report has :class:`Table`; ``ttaps evaluate`` and ``ttaps demo`` print an accuracy table of each experiment."""
 
@@ -40,7 +40,7 @@ DIFFERENCE = {"change": "value", "change_low": "low", "change_high": "high"}
 
 
 class TextTable(NamedTuple):
-    """A table as text in cells, the same for every format; ``bold`` is row and column of what is best, ``average`` the last row."""
+    """A table of text cells, the same for every format; ``bold`` has row and column of the best, ``average`` is the last row."""
 
     title: str
     head: tuple[str, ...]
@@ -50,7 +50,7 @@ class TextTable(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def marked(self, bold: str, escape: Callable[[str], str] = str) -> list[list[str]]:
-        """Return the rows as a format writes them; ``bold`` has a %s for what is best."""
+        """Return the rows as a format writes them; ``bold`` has a %s for the best value."""
         rows = [[escape(cell) for cell in row] for row in self.rows]
         for y, x in self.bold:
             rows[y][x] = bold % rows[y][x]
@@ -58,7 +58,7 @@ class TextTable(NamedTuple):
 
 
 def text_tables(table: Table) -> list[TextTable]:
-    """Return all that a table has to say: its numbers, how certain they are, and which differences are significant."""
+    """Return all parts of a table: numbers, intervals, and which differences are significant."""
     average = AVERAGE in table.rows
     intervals = table.numbers.apply(lambda line: f"{line.after_low:.1f}-{line.after_high:.1f}", axis=1)
     body = tuple((row, *(intervals.get((column.label, row), "-") for column in table.columns)) for row in table.rows)
@@ -138,7 +138,7 @@ def print_tables(tables: Sequence[Table], form: str = "auto") -> None:
 
 
 def markdown(tables: Iterable[Table]) -> str:
-    """Return tables in Markdown, aligned so that they can be read as they are."""
+    """Return tables in Markdown, aligned for reading as plain text."""
     found = []
     for text in (text for table in tables for text in text_tables(table)):
         columns = []
@@ -170,7 +170,7 @@ def latex(tables: Iterable[Table]) -> str:
 
 
 def tex(text: str) -> str:
-    """Return text as LaTeX prints it."""
+    """Return text escaped for LaTeX."""
     return "".join(TEX.get(sign, sign) for sign in text)
 
 
@@ -192,7 +192,7 @@ def _rich(text: TextTable, room: int) -> list[RichTable]:
 
 
 def terminal_width() -> int:
-    """Return how many characters a line may have; a file has room for all."""
+    """Return the maximum number of characters per line; unlimited for files."""
     return shutil.get_terminal_size(fallback=(10_000, 0)).columns
 
 
@@ -261,7 +261,7 @@ def to_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def experiment_tables(rows: pd.DataFrame) -> Tables:
-    """Return what each experiment among the rows is, and its accuracy table, in the order of the rows."""
+    """Return the description and accuracy table of each experiment, in the order of the rows."""
     parts = rows.groupby("experiment", sort=False)
     return [(part[IDENTITY].to_dict("records")[0], accuracy_table(part)) for _, part in parts]
 
@@ -278,7 +278,7 @@ def tables_text(tables: Tables) -> str:
 
 
 def heading(identity: Identity, table: pd.DataFrame) -> str:
-    """Say which experiment a table is of; the method can be pasted into --methods."""
+    """Describe a table's experiment; the method can be pasted into --methods."""
     levels = sorted({severity for _, severity in table.index[:-1] if severity})
     severity = f", severity {', '.join(map(str, levels))}" if levels else ""
     model = f"model {identity['model']} ({identity['fingerprint']})"

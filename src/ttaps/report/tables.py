@@ -34,7 +34,7 @@ class Table:
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
-        """By (first, second, row): the statistics of two columns on the images that both have; of many columns they take seconds."""
+        """By (first, second, row): the statistics of two columns on their common images; takes seconds for many columns."""
         by = ["severity" if self.severity is None else "corruption"]
         names, found = ["first", "second", "row"], {}
         for first, second in combinations(self.columns, 2):
@@ -61,7 +61,7 @@ class Table:
 
     @property
     def images(self) -> str:
-        """Name the images of the table."""
+        """Describe the images of the table."""
         which = "all severities" if self.severity is None else f"severity {self.severity}"
         return self.data if self.severity == 0 else f"{self.data}, {which}"
 
@@ -88,7 +88,7 @@ def highest_severity(tables: Sequence[Table]) -> list[Table]:
 
 
 def in_metric(numbers: pd.DataFrame, metric: Metric) -> pd.DataFrame:
-    """Return statistics of accuracies as they are, or as errors; done twice, they are accuracies again."""
+    """Return statistics as accuracies, or as errors; applied twice, they are accuracies again."""
     if metric == "accuracy":
         return numbers
     values = [name for name in ("value", "before", "after") if name in numbers]
@@ -152,22 +152,22 @@ def _mark_best(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd
 
 
 def protocol(table: Table) -> list[str]:
-    """Return what every column was measured with (below a table by severity follow those that say it), and how to read the numbers."""
+    """Return how every column was measured (a table by severity leaves it to those that follow), and how to read the numbers."""
     whole = table.severity is None
     count = len({name for column in table.columns for name in column.at(table.severity)["corruption"].unique()})
     corruptions = f"{count} corruption{'s' * (count != 1)}"
     where = f" at severity {table.severity}, {corruptions}" if table.severity else ""
     over = f"averaged over {corruptions} at each severity, " if whole else ""
-    later = " What each column was measured with is below the tables of each severity." if whole else ""
+    later = " How each column was measured is below the tables of each severity." if whole else ""
     on = f"{table.metric.capitalize()} in % on {table.data}{where} (labels {table.digest})"
     lines = [f"{on}, {over}after the last step.{later}"]
     lines += [f"{column.label}: {column_protocol(column, table)}" for column in table.columns if not whole]
     if table.numbers.drop(index=AVERAGE, level="row", errors="ignore")[["n_min", "n_max"]].stack().nunique() > 1:
-        both = "differences between columns use only the images that both have"
+        both = "differences between columns use only their common images"
         lines.append(f"Not finished: numbers of images differ; {both}.")
     if table.partial:
         missing = f"some {'severities' if whole else 'corruptions'} are missing"
-        lines.append(f"* {', '.join(table.partial)}: {missing}, and the average is over those that are there.")
+        lines.append(f"* {', '.join(table.partial)}: {missing}, and the average is over those available.")
     if not whole:
         lines.append(TEXTS["reading"])
     if len(table.published):
@@ -178,7 +178,7 @@ def protocol(table: Table) -> list[str]:
 
 
 def column_protocol(column: TableColumn, table: Table) -> str:
-    """Say which model, method, settings, seeds and images a column is of."""
+    """Describe a column: model, method, settings, seeds and images."""
     rows = column.at(table.severity)
     models = rows.drop_duplicates("fingerprint")
     names = [f"{model.model} ({model.fingerprint})" for model in models.itertuples()]
@@ -190,7 +190,7 @@ def column_protocol(column: TableColumn, table: Table) -> str:
     ]
     parts = [f"model{'s' * (len(names) > 1)} {', '.join([*names, *filter(None, training)])}", f"method {column.spec}"]
     if column.adapts:
-        kept = f"not everything is reset after an image ({column.protocol}): the order of images counts"
+        kept = f"not everything is reset after each image ({column.protocol}): the order of images counts"
         parts.append("weights and optimizer are reset after every image" if column.protocol == "episodic" else kept)
         parts.append(f"{rows.groupby(RUN)['seconds'].mean().mean():.2g} s per image")
         parts.append(f"seeds of views {', '.join(map(str, sorted(set(rows['seed']))))}")

@@ -1,4 +1,4 @@
-"""Notice a run that cannot succeed any more: SwAV stuck at ln K, dead prototypes, a loss that explodes or is not a number."""
+"""Detect runs that can no longer succeed: SwAV stuck at ln K, dead prototypes, a loss that explodes or is NaN."""
 
 import math
 from collections import deque
@@ -12,7 +12,7 @@ NEAR = 0.001  # nats from ln K that count as stuck; collapsed runs stay within 0
 
 
 class TrainingCollapsed(TtapsError):
-    """A training run that cannot succeed any more, with what to try instead."""
+    """A training run that can no longer succeed, with what to try instead."""
 
 
 class CollapseCheck:
@@ -26,7 +26,7 @@ class CollapseCheck:
         self.joint_steps = 0
 
     def update(self, step: int, parts: dict[str, Tensor], warm: bool) -> None:
-        """Take in one step's parts; SwAV is judged only when ``warm``: learning rate and joint loss have come up."""
+        """Check one step's loss terms; SwAV is judged only when ``warm``: learning rate and joint loss are ramped up."""
         loss, joint = parts["loss"].item(), "swav" in parts
         remedy = "Try a lower learning rate (--optimizer.lr) or a longer warm-up (--schedule.warmup-epochs)."
         if not math.isfinite(loss):

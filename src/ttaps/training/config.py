@@ -1,4 +1,4 @@
-"""All settings of a training run. The defaults are the paper's for JT+ENT; presets, TOML files, hold what differs from them."""
+"""All settings of a training run. The defaults are the paper's for JT+ENT; presets are TOML files that hold what differs."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from ttaps.errors import UsageError
 from ttaps.model.config import ModelConfig
 
 View = Literal["crop", "color", "views"]
-FOLDER = Path(__file__).parents[1] / "presets"  # TOML files of what differs from the defaults, or from another (`base`)
+FOLDER = Path(__file__).parents[1] / "presets"  # TOML files with what differs from the defaults, or from their `base`
 GRIDS = "reproduce"  # folder of the grids of `ttaps reproduce`; all others are presets of `ttaps train`
 NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "sample": 10}
 
@@ -28,16 +28,16 @@ class OptimizerConfig:
     muon_fixed_norm: bool = False
     """Keep the norm of every weight tensor that ``muon`` updates, without an L2 penalty, which shrinks blocks with small gradients."""
     muon_exclude: tuple[str, ...] = ()
-    """Parts (``stem``, ``stage1``, ...) whose convolutions ``muon`` leaves to SGD: orthogonal updates let the stem pass noise on."""
+    """Parts (``stem``, ``stage1``, ...) whose convolutions SGD updates, not ``muon``: orthogonal updates make a stem pass on noise."""
     momentum: float = 0.9  # Momentum.
     nesterov: bool = False  # Nesterov momentum.
     weight_decay: float = 1e-5  # L2 penalty.
-    decay_vectors: bool = True  # Apply the L2 penalty to biases, and to scale and shift of normalization layers, too.
+    decay_vectors: bool = True  # Apply the L2 penalty also to biases, and to scale and shift of normalization layers.
     kernel_smoothing: float = 0.0
-    """Share of the roughness of 3x3 kernels that a step at the full learning rate removes, against pixel noise."""
+    """Share of the roughness of 3x3 kernels removed per step at the full learning rate, against pixel noise."""
     kernel_smoothing_layers: tuple[str, ...] = ("stem",)
     """Parts (``stem``, ``stage1``, ...) whose kernels are smoothed."""
-    clip_grad_per_param: float = 0.0  # Largest norm of the gradient of any one weight tensor; 0 does not clip.
+    clip_grad_per_param: float = 0.0  # Maximum gradient norm of each weight tensor; 0 does not clip.
 
     def rates(self, factor: float) -> dict[str, float]:
         """Return the learning rates at a factor of the schedule, by the names of their settings."""
@@ -51,17 +51,17 @@ class ScheduleConfig:
 
     warmup_epochs: float = 10  # Epochs of linear warm-up.
     lr_schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
-    """The decay: to zero by a cosine or a line, by steps (a tenth after 1/2 and again after 5/6 of it, as in TTT), or none (MT3)."""
+    """The decay: cosine or linear to zero, in steps (divided by ten after 1/2 and 5/6 of it, as in TTT), or none (MT3)."""
     lr_hold_epochs: float = 0.0  # Epoch at which the decay begins, or after the warm-up if that is later.
     lr_decay_epochs: float = 0.0
-    """Warmup-stable-decay: keep the full rate and decay over this many last epochs; 0 leaves it to ``lr_hold_epochs``."""
+    """Warmup-stable-decay: keep the full rate, then decay over this many last epochs; 0: see ``lr_hold_epochs``."""
     joint_start_epoch: float = 0.0
-    """Epoch at which the loss of ``jt``, ``jt+ent``, ``ttt`` or ``mt3`` begins; the cross-entropy alone, on one view, before it."""
+    """Epoch at which the loss of ``jt``, ``jt+ent``, ``ttt`` or ``mt3`` begins; before it, cross-entropy alone, on one view."""
     joint_ramp_epochs: float = 0.0
-    """Epochs over which the cross-entropy alone turns into the joint loss, or TTT's; MT3's begins at once."""
+    """Epochs over which cross-entropy alone turns into the joint loss, or TTT's; MT3's begins at once."""
     freeze_prototypes_epochs: float = 0.0  # Epochs of joint training in which the prototypes are frozen.
     resolutions: tuple[int, ...] = ()
-    """Resolutions trained at, one after the other, in pixels; the network's own if empty."""
+    """Training resolutions in pixels, in order; the network's own if empty."""
     resolution_milestones: tuple[float, ...] = (1.0,)
     """Fraction of the run at which each resolution ends; the last is 1."""
 
@@ -71,7 +71,7 @@ class ScheduleConfig:
         ends = self.resolution_milestones
         if len(self.resolutions or (1,)) != len(ends) or list(ends) != sorted(ends) or ends[-1:] != (1.0,):
             raise UsageError(
-                "schedule.resolutions and schedule.resolution_milestones must be equally long, "
+                "schedule.resolutions and schedule.resolution_milestones must have the same length, "
                 "and schedule.resolution_milestones must rise to 1."
             )
         if self.lr_decay_epochs and (self.lr_hold_epochs or self.lr_schedule == "constant"):
@@ -85,31 +85,31 @@ class ScheduleConfig:
 class LossConfig:
     """Weights and temperatures of eq. (8)."""
 
-    gamma_ce: float = 0.3  # γ1, weight of the cross-entropy beside SwAV.
+    gamma_ce: float = 0.3  # γ1, weight of the cross-entropy.
     gamma_ent: float = 0.1  # γ2, weight of the prototypes' entropy term (``jt+ent`` only).
     epsilon: float = 0.05  # Smoothness of the Sinkhorn codes.
     tau: float = 0.1  # Temperature of the swapped prediction.
     sinkhorn_iterations: int = 3  # Sinkhorn-Knopp iterations.
     swap_reduction: Literal["sum", "mean"] = "sum"
-    """The two directions of the swapped prediction are summed (paper) or averaged (the authors' code)."""
+    """Sum (paper) or average (the authors' code) the two directions of the swapped prediction."""
     label_smoothing: float = 0.0  # Label smoothing of the cross-entropy.
 
 
 @dataclass(frozen=True)
 class AugmentationConfig:
-    """The views that the losses are computed on. ``mt3`` always has its authors'."""
+    """The views that the losses are computed on. ``mt3`` always uses its authors'."""
 
     ce_view: View = "crop"
-    """Input of the cross-entropy beside SwAV: ``crop``, a third, uncolored crop (the authors' code; the paper does not say); ``color``,
-    that crop colored and blurred as SwAV's views are; or ``views``, the two SwAV views (the paper's Fig. 1). ``ttt`` has its authors'
-    shifted and mirrored images for ``crop``, and rotates the images that the cross-entropy has."""
+    """Input of the cross-entropy in the joint loss: ``crop``, a third, uncolored crop (the authors' code; the paper does not say);
+    ``color``, that crop jittered and blurred like SwAV's views; or ``views``, the two SwAV views (the paper's Fig. 1). For ``ttt``,
+    ``crop`` is its authors' shifted and flipped image; it rotates the cross-entropy's images."""
     ce_only_view: View = "crop"
-    """Input of the cross-entropy where it is the only loss (``baseline``, before the joint loss); ``views`` is one SwAV view."""
+    """Input of the cross-entropy when it is the only loss (``baseline``, before the joint loss); ``views`` is one SwAV view."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
-    """Range of the area of the crop for the cross-entropy, as a share of the image."""
+    """Area range of the cross-entropy's crop, as a share of the image."""
     prime_share: float = 0.0
-    """Share of the batch whose crop for the cross-entropy is a PRIME view instead; ``baseline``, ``jt`` and ``jt+ent`` only."""
-    prime_swav_share: float = 0.0  # Share of the batch whose second SwAV view is a PRIME view instead.
+    """Share of the batch whose cross-entropy crop is replaced by a PRIME view; ``baseline``, ``jt`` and ``jt+ent`` only."""
+    prime_swav_share: float = 0.0  # Share of the batch whose second SwAV view is replaced by a PRIME view.
 
     def __post_init__(self) -> None:
         check_range(self, "crop_scale", most=1)
@@ -118,19 +118,19 @@ class AugmentationConfig:
 
 @dataclass(frozen=True)
 class TttConfig:
-    """What ``ttt`` alone needs."""
+    """Settings of ``ttt`` only."""
 
     rotations: Literal["all", "random"] = "all"
-    """Every image in all four rotations (the authors' script), or in a random one: 2 images to compute instead of 5."""
+    """Each image in all four rotations (the authors' script), or in a random one: 2 images to compute instead of 5."""
 
 
 @dataclass(frozen=True)
 class Mt3Config:
-    """What ``mt3`` alone needs."""
+    """Settings of ``mt3`` only."""
 
-    task_images: int = 8  # Images of one task; a batch holds batch_size / task_images tasks.
+    task_images: int = 8  # Images per task; a batch holds batch_size / task_images tasks.
     inner_lr: float = 0.1  # Step size of the inner step.
-    inner_clip: float = 10.0  # Largest norm of the gradient of any one weight tensor in the inner step.
+    inner_clip: float = 10.0  # Maximum gradient norm of each weight tensor in the inner step.
     gamma_byol: float = 0.1  # Weight of the BYOL loss after the inner step.
 
 
@@ -141,34 +141,34 @@ class TrainConfig:
     objective: Literal["baseline", "jt", "jt+ent", "ttt", "mt3"] = "jt+ent"
     """``baseline`` (cross-entropy), ``jt`` (with SwAV), ``jt+ent`` (with SwAV and the prototypes' entropy), ``ttt`` or ``mt3``."""
     data: str = "cifar10"
-    """``cifar10``, ``cifar100``, ``sample`` (inside the package), a folder of class folders, or an .npz file."""
+    """``cifar10``, ``cifar100``, ``sample`` (bundled), a folder of class folders, or an .npz file."""
     epochs: float = 300  # Passes over the training images.
     batch_size: int = 256  # Images per step, over all processes.
     init_from: str = ""
-    """Warm start from the weights of a model, by name or folder; parts that do not fit start at random, as does everything if empty."""
+    """Warm start from the weights of a model, by name or folder; parts that do not fit are random, as is everything if empty."""
     backbone: str = ""
-    """A backbone of your own, like my_nets.py:make_net, a function that makes a module from images to features (N, F) or feature maps
+    """Your own backbone, like my_nets.py:make_net: a function that makes a module from images to features (N, F) or feature maps
     (N, F, H, W), which are averaged; the ResNet of ``model`` if empty."""
     init_prototypes_from_data: bool = False
-    """Start the prototypes at the projections of training images when the joint loss begins, instead of at random."""
+    """Initialize the prototypes to projections of training images when the joint loss begins, instead of at random."""
     init_classifier_from_data: bool = False
-    """Start the classifier at the class means of training images, instead of at random, unless ``init_from`` knows these classes."""
+    """Initialize the classifier to the class means of training images, instead of at random, unless ``init_from`` has these classes."""
     wise_ft: float = 0.0
-    """WiSE-FT: share of the weights of ``init_from`` in the mean with the trained ones; prototypes, heads and a classifier of other
-    classes are the trained. A classifier from data has a start to be mixed with."""
+    """WiSE-FT: share of the ``init_from`` weights in the average with the trained ones. Prototypes, heads and a classifier for other
+    classes are not averaged, unless that classifier is initialized from data."""
     select_wise_ft: bool = False
-    """At the end, choose the share of ``wise_ft`` by the accuracy on the validation images."""
+    """At the end, choose the share ``wise_ft`` by validation accuracy."""
     seed: int = 0  # Seed of the initial weights, the order of images and the views.
     ema_decay: float = 0.0
-    """Decay per step of an exponential moving average (EMA) of the weights, which is then the result; 0 takes the last weights."""
+    """Decay per step of an exponential moving average (EMA) of the weights, which is saved as the model; 0 saves the last weights."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Arithmetic of the forward pass; bfloat16 is mixed precision, ``auto`` uses it where it is measured to be faster."""
+    """Precision of the forward pass; bfloat16 is mixed precision, ``auto`` uses it if measured to be faster."""
     memory_format: Literal["contiguous", "channels_last", "auto"] = "contiguous"
-    """Layout of images in memory; ``auto`` takes what is measured to be faster, and a resumed run keeps it."""
+    """Memory layout of images; ``auto`` uses the one measured to be faster, and a resumed run keeps it."""
     compile: bool = False  # Compile the network with torch.compile.
     checkpoint_minutes: float = 5.0  # Minutes between checkpoints.
     validate_every: float = 1.0  # Epochs between validations (on at most 2,000 images until the end).
-    stop_on_collapse: bool = True  # Stop the run when it has collapsed, lost its prototypes, or diverged.
+    stop_on_collapse: bool = True  # Stop a run that has collapsed, lost its prototypes, or diverged.
     model: ModelConfig = field(default_factory=ModelConfig)  # The network.
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)  # The optimizer.
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)  # What changes during the run.
@@ -194,7 +194,7 @@ class TrainConfig:
         if self.objective == "ttt" and self.augmentation.ce_view == "views":
             raise UsageError("Objective ttt has no SwAV views: set --augmentation.ce-view crop or color.")
         if self.objective == "mt3" and self.model.norm != "group":
-            raise UsageError("Objective mt3 adapts weights that have no running statistics: set --model.norm group.")
+            raise UsageError("Objective mt3 does not support running statistics: set --model.norm group.")
         size, task = self.batch_size, self.mt3.task_images
         if self.objective == "mt3" and (task < 1 or size % task):
             raise UsageError(f"batch_size ({size}) must be a multiple of mt3.task_images ({task}).")

@@ -1,4 +1,4 @@
-"""The images of a run: which are trained on, and which views of them each step has, as a function of (seed, step) only."""
+"""The images of a run: the training split, and the views of each step, which depend only on (seed, step)."""
 
 import zlib
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class Split:
 
 
 def training_images(data: str | ImageSet, root: Path, model: ModelConfig, any_classes: bool = False) -> Split:
-    """Load the training images of a data set; refuse those that this network (with ``any_classes``: of any number) cannot learn."""
+    """Load the training images of a data set; refuse those that this network (``any_classes``: with any number) cannot learn."""
     images = load_set(data, root, split="train", size=model.image_size) if isinstance(data, str) else data
     data = images.name
     count, wanted = len(images.classes), model.num_classes
@@ -91,6 +91,6 @@ def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
 
 
 def batch_indices(images: int, batch: int, seed: int, step: int) -> Tensor:
-    """Return the images of step ``step``; an epoch has every image at most once and drops the incomplete last batch."""
+    """Return the images of step ``step``; an epoch uses every image at most once and drops the incomplete last batch."""
     epoch, place = divmod(step, max(1, images // batch))
     return epoch_order(images, seed, epoch)[place * batch : (place + 1) * batch]

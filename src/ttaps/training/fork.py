@@ -1,4 +1,4 @@
-"""Runs that begin alike need their beginning only once: a fork starts from another run's state and ends as it would have alone."""
+"""Runs with a common start need it only once: a fork starts from another run's state and ends as it would have from scratch."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ VARYING = (
 
 
 def fork(source: Path, config: TrainConfig, folder: Path, split: Split, backbone: Factory | None = None) -> None:
-    """Start a run in ``folder`` from the state of the run in ``source``; refused unless both take the same steps up to there."""
+    """Start a run in ``folder`` from the state of the run in ``source``; refused unless both take the same steps before."""
     if run_dir.load_state(folder):  # it has begun: the same command resumes it, wherever ``source`` is by then
         return
     if not (source / run_dir.SETTINGS).exists():
@@ -53,17 +53,17 @@ def _shared_state(source: Path, config: TrainConfig, images: int) -> run_dir.Sta
             return state
     where = f"--fork-from: the run in {source} is at step {states[0].step}"
     if partings[0] is None:
-        raise UsageError(f"{where}, and this one has only {steps}: nothing is left to do.")
+        raise UsageError(f"{where}, but this one has only {steps}: nothing is left to do.")
     ours, theirs = flat(asdict(config)), flat(asdict(other))
     differing = [name for name in ours if ours[name] != theirs[name] and name not in run_dir.ONLY_WATCHED]
     raise UsageError(
         f"{where}, but this one differs from step {partings[0]} on ({', '.join(differing)}).\n"
-        "A run keeps its last state and the one in which its joint loss began. Train from the beginning."
+        "A run keeps only its last state and the one when its joint loss began. Train from the beginning."
     )
 
 
 def first_difference(one: TrainConfig, other: TrainConfig, images: int, steps: int) -> int | None:
-    """Return the first of ``steps`` steps that two runs on so many images both have and take differently; None if there is none."""
+    """Return the first of ``steps`` steps that two runs on the same number of images take differently; None if there is none."""
     heads = min(len(one.model.heads), len(other.model.heads))  # heads are made in order: those after may differ
     defaults: dict[str, Any] = {name: getattr(TrainConfig(), name) for name in VARYING}
     ours, theirs = (

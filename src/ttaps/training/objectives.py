@@ -1,4 +1,4 @@
-"""Training objectives: each draws the views it needs and returns its loss with the parts worth watching."""
+"""Training objectives: each draws the views it needs and returns its loss and the terms to log."""
 
 from collections.abc import Callable
 from functools import partial
@@ -55,7 +55,7 @@ def jt(network: Network, batch: Batch, config: TrainConfig, joint: float, entrop
 
 
 def ttt(network: Network, batch: Batch, config: TrainConfig, joint: float) -> dict[str, Tensor]:
-    """TTT (Sun et al., 2020): L_CE + L_rotation, recognizing how far an image was rotated, both of the same images."""
+    """TTT (Sun et al., 2020): L_CE + L_rotation, predicting how far an image was rotated, both on the same images."""
     colored = config.augmentation.ce_view == "color"
     images = crop(batch, config.augmentation, "color") if colored else batch.views(ShiftViews(), "crop")
     logits = network(images)
@@ -69,7 +69,7 @@ def ttt(network: Network, batch: Batch, config: TrainConfig, joint: float) -> di
 
 
 def mt3(network: Network, batch: Batch, config: TrainConfig, joint: float) -> dict[str, Tensor]:
-    """MT3 (Bartler et al., 2022): L_CE + γ L_BYOL at weights one inner step further, a step for each task; the gradient goes through it."""
+    """MT3 (Bartler et al., 2022): L_CE + γ L_BYOL after one inner step per task; the gradient passes through the step."""
     byol = network.byol()
     weights: Weights = dict(byol.named_parameters())
     logits, byol_losses = [], []
@@ -96,7 +96,7 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def crop(batch: Batch, config: AugmentationConfig, kind: str) -> Tensor:
-    """Return a ``crop`` of every image, or one in ``color``, augmented as SwAV's views are; a share of them as PRIME views instead."""
+    """Return a ``crop`` of every image, or with ``color`` one augmented like SwAV's views; a share are PRIME views instead."""
     kinds = {"crop": CropViews, "color": SwavViews}
     views = batch.views(kinds[kind](scale=config.crop_scale), "crop")
     return with_prime(views, batch, config.prime_share, "prime", config.crop_scale)
@@ -113,7 +113,7 @@ def with_prime(views: Tensor, batch: Batch, share: float, name: str, scale: tupl
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Share of images whose largest logit is their label's."""
+    """Share of images whose largest logit is that of their label."""
     return (logits.argmax(-1) == labels).float().mean()
 
 
@@ -130,7 +130,7 @@ def rotated(images: Tensor, batch: Batch, rotations: str) -> tuple[Tensor, Tenso
 
 
 def draw_tasks(batch: Batch, task_images: int) -> list[Tensor]:
-    """Return the images of MT3's tasks, (3 * task_images, 3, H, W): one view of each image, another, then what is classified."""
+    """Return the images of MT3's tasks, (3 * task_images, 3, H, W): two views of each image, then the images to classify."""
     kinds = ((MT3_VIEWS, "s"), (MT3_VIEWS, "t"), (ShiftViews(padding=2, flip_p=0.0), "crop"))
     views = torch.stack([batch.views(kind, name) for kind, name in kinds])  # (3, B, 3, H, W)
     tasks, first = views.split(task_images, dim=1), (batch.rows.start or 0) // task_images
@@ -150,5 +150,5 @@ def inner_step(byol: Byol, weights: Weights, pairs: Tensor, config: Mt3Config) -
 
 
 def clipped(gradient: Tensor, most: float) -> Tensor:
-    """Shorten a gradient to norm ``most`` if it is longer."""
+    """Clip a gradient to norm ``most``."""
     return gradient.div((gradient.norm() / most).clamp_min(1.0))

@@ -12,7 +12,7 @@ from ttaps.training.config import OptimizerConfig
 
 
 class Optimizer:
-    """SGD on named weights; with ``muon``, the convolutions have Muon instead. A weight without a gradient is not moved."""
+    """SGD on named weights; with ``muon``, Muon for the convolutions. Weights without a gradient are not changed."""
 
     def __init__(self, weights: Mapping[str, nn.Parameter], config: OptimizerConfig) -> None:
         self.config, self.weights = config, dict(weights)
@@ -37,7 +37,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, scale: float) -> None:
-        """Move every weight that has a gradient; ``scale`` is the schedule's factor on the base learning rates."""
+        """Update every weight that has a gradient; ``scale`` is the schedule's factor on the base learning rates."""
         if self.config.clip_grad_per_param:
             for gradient in (weight.grad for weight in self.weights.values() if weight.grad is not None):
                 gradient.div_((gradient.norm() / self.config.clip_grad_per_param).clamp_min(1.0))
@@ -69,7 +69,7 @@ class Optimizer:
 
 
 def smooth(kernels: Tensor) -> Tensor:
-    """Blur 3x3 kernels by (1, 2, 1) down and across, scaled so that the smoothest kernel, (1, √2, 1) both ways, stays as it is."""
+    """Blur 3x3 kernels by (1, 2, 1) in both directions, scaled so that the smoothest kernel, (1, √2, 1), is unchanged."""
     # The other two directions of a row, (1, 0, -1) and (1, -√2, 1), keep 0.59 and 0.17 of their size.
     blur = kernels.new_tensor([[2.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, 2.0]]) / (2 + math.sqrt(2))
     return blur @ kernels @ blur
@@ -101,7 +101,7 @@ def newton_schulz(matrices: Tensor, iterations: int) -> Tensor:
 
 
 class WeightEMA:
-    """Exponential moving average of weights, corrected for its start: θ̄ ← d θ̄ + (1 - d) θ with d rising to ``decay``."""
+    """Exponential moving average of weights, bias-corrected: θ̄ ← d θ̄ + (1 - d) θ with d rising to ``decay``."""
 
     def __init__(self, weights: Mapping[str, nn.Parameter], decay: float) -> None:
         self.last, self.decay = weights, decay
@@ -109,14 +109,14 @@ class WeightEMA:
 
     @torch.no_grad()
     def restart(self, names: tuple[str, ...]) -> None:
-        """Forget the past of the weights whose names start like this."""
+        """Restart the average of the weights with this name prefix."""
         for name, average in self.weights.items():
             if name.startswith(names):
                 average.copy_(self.last[name])
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Add the weights as they are after step number ``step``."""
+        """Add the weights after step number ``step``."""
         decay = min(self.decay, (1 + step) / (10 + step))
         for name, average in self.weights.items():
             average.lerp_(self.last[name], 1 - decay)

@@ -29,7 +29,7 @@ VAL_SUBSET = 2_000  # validation images used during training; all of them at the
 
 
 class Run:
-    """A training run in a folder, which only the first of ``ranks`` touches; ``train`` starts it, or resumes it where it was killed."""
+    """A training run in a folder, to which only the first of ``ranks`` writes; ``train`` starts it, or resumes it after a kill."""
 
     def __init__(
         self, config: TrainConfig, folder: Path, split: Split, ranks: Ranks = ALONE, backbone: Factory | None = None
@@ -41,7 +41,7 @@ class Run:
         self.seconds, self.warned = 0.0, False
 
     def train(self) -> None:
-        """Take the steps that are left, then validate and write the finished model."""
+        """Take the remaining steps, then validate and write the finished model."""
         with run_dir.locked_run_dir(self.folder, self.config) if self.ranks.first else nullcontext():
             first, trainer = self._restore() if self.ranks.first else 0, self.trainer
             self.ranks.assert_equal("their settings or images", to_toml(self.config), trainer.split.digest)
@@ -152,7 +152,7 @@ class Run:
             log_info(f"step {done}: {100 * share:.1f} % validation accuracy  ({shown})")
 
     def save(self, step: int, measured: dict[str, float] | None = None) -> None:
-        """Write the model so far, then the state: a kill between the two repeats some steps and loses nothing."""
+        """Write the current model, then the state: after a kill in between, some steps are repeated and nothing is lost."""
         config, trainer = self.config, self.trainer
         info: dict[str, Any] = {"objective": config.objective, "data": trainer.split.train.name, "seed": config.seed}
         info |= {"step": step, "steps": self.schedule.steps}
@@ -168,7 +168,7 @@ class Run:
         run_dir.save_state(self.folder, self.state(step))
 
     def state(self, step: int) -> run_dir.State:
-        """Return the state of the run after so many steps."""
+        """Return the state of the run after a number of steps."""
         trainer = self.trainer
         noted = trainer.split.digest, trainer.fingerprint, str(trainer.numerics)
         return run_dir.State(step, round(self.seconds, 1), trainer.tensors(), *noted)
@@ -198,7 +198,7 @@ class Run:
 
 @contextmanager
 def graceful_interrupt(listen: bool = True) -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C and a scheduler's SIGTERM end a run between two steps: yield a function that tells whether one came."""
+    """Let Ctrl-C or a scheduler's SIGTERM end a run between steps; yield a function that tells whether one came."""
     received: list[int] = []
 
     def receive(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, one process at a time, the state to resume from, the metrics, and the model card."""
+"""The folder of a run: settings, lock, the state to resume from, metrics, and the model card."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def locked_run_dir(folder: Path, config: TrainConfig) -> Iterator[None]:
 
 
 def check_settings(folder: Path, config: TrainConfig) -> bool:
-    """Refuse a folder that holds a run with other settings, and return whether it holds any."""
+    """Refuse a folder that holds a run with other settings, and return whether it holds any run."""
     begun = any((folder / name).exists() for name in (STATE, WEIGHTS))  # not if it failed at its first step
     watched, settings = {name: getattr(config, name) for name in ONLY_WATCHED}, folder / SETTINGS
     if begun and settings.exists() and replace(load_preset(str(settings)), **watched) != config:
@@ -61,16 +61,16 @@ class State:
     numerics: str = ""  # memory format and precision, where they were measured
 
     def check_origin(self, folder: Path, images: str, start: str) -> None:
-        """Refuse to continue what was trained in ``folder`` with other images or from other weights."""
+        """Refuse to continue the run in ``folder`` with other images or from other weights."""
         remedy = "Restore those, or train in another folder."
         if self.images not in ("", images):
-            raise UsageError(f"{folder} was trained on other images than those that the data holds now.\n{remedy}")
+            raise UsageError(f"{folder} was trained on other images than the data contains now.\n{remedy}")
         if start and self.start not in ("", start):
-            raise UsageError(f"{folder} started from other weights than the model of init_from has now.\n{remedy}")
+            raise UsageError(f"{folder} started from other weights than the model in init_from has now.\n{remedy}")
 
 
 def save_state(folder: Path, state: State, name: str = STATE) -> None:
-    """Write the state; a kill at any moment leaves the old one or the new one."""
+    """Write the state; a kill at any time leaves the old or the new one."""
     groups = state.groups.items()
     tensors = {f"{group}/{name}": t.detach().cpu().contiguous() for group, named in groups for name, t in named.items()}
     noted = {name: str(value) for name, value in vars(state).items() if name != "groups"}
@@ -78,7 +78,7 @@ def save_state(folder: Path, state: State, name: str = STATE) -> None:
 
 
 def load_state(folder: Path, name: str = STATE) -> State | None:
-    """Read the state, or return None where a run has not saved one yet."""
+    """Read the state, or return None if a run has not saved one yet."""
     path = folder / name
     if not path.exists():
         return None
@@ -96,7 +96,7 @@ def load_state(folder: Path, name: str = STATE) -> State | None:
 
 
 def rewind_metrics(folder: Path, step: int) -> None:
-    """Drop what was logged after ``step``: those steps will be repeated. A line that is cut short or damaged is dropped too."""
+    """Drop what was logged after ``step``: those steps will be repeated. Truncated or damaged lines are dropped too."""
     path, kept = folder / METRICS, ""
     if path.exists():
         for line in path.read_text("utf-8", "replace").splitlines():
@@ -117,7 +117,7 @@ def log_metrics(folder: Path, row: dict[str, float | int]) -> None:
 
 
 def model_card(config: TrainConfig, info: dict[str, Any], images: int) -> str:
-    """Return the README of a model folder: what a person must know before using the model."""
+    """Return the README of a model folder: what users must know before using the model."""
     paper, ours = flat(asdict(TrainConfig())), flat(asdict(config))
     not_listed = ("objective", "data", "seed", "init_from", "model.num_classes", *ONLY_WATCHED)
     changed = {name: ours[name] for name in ours if ours[name] != paper[name] and name not in not_listed}

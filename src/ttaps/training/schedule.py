@@ -1,4 +1,4 @@
-"""What changes over a run: learning rate, resolution, and the weight of the joint loss. All are functions of the step alone."""
+"""What changes over a run: learning rate, resolution, and the weight of the joint loss. All depend only on the step."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Schedule:
 
     @classmethod
     def of(cls, config: TrainConfig, images: int) -> Self:
-        """Return the schedule of a run on so many training images."""
+        """Return the schedule of a run on this many training images."""
         return cls(config, max(1, images // config.batch_size))  # an incomplete last batch is dropped
 
     @property
@@ -34,7 +34,7 @@ class Schedule:
         return max(1, round(self.config.epochs * self.epoch_steps))
 
     def lr_factor(self, step: int) -> float:
-        """Factor on the base learning rate: linear warm-up, a constant stretch, then the decay."""
+        """Factor on the base learning rate: linear warm-up, constant phase, then decay."""
         schedule = self.config.schedule
         warmup = min(schedule.warmup_epochs * self.epoch_steps, self.steps)
         if step < warmup:
@@ -63,7 +63,7 @@ class Schedule:
         return self.joint_weight(step) > 0 and self.joint_weight(step - 1) == 0
 
     def warm(self, step: int) -> bool:
-        """Whether the warm-up is over and the joint loss has come in, so that a loss at ln K means a collapse."""
+        """Whether the warm-up and the ramp of the joint loss are over, so that a loss at ln K means a collapse."""
         # During the warm-up it does not: the paper's own training stays at ln K until the learning rate reaches about 0.3.
         return step / self.epoch_steps >= self.config.schedule.warmup_epochs and self.joint_weight(step) > 0.1
 

@@ -1,4 +1,4 @@
-"""One training run without its folder: network, random or from a trained model, optimizer, schedule; one step and validation."""
+"""Training without a run folder: initial network (random or from a trained model), optimizer, schedule; one step, validation."""
 
 import copy
 import timeit
@@ -42,7 +42,7 @@ class Numerics(NamedTuple):
     precision: str = "float32"
 
     def place(self, network: nn.Module) -> None:
-        """Lay the weights of a network out in memory."""
+        """Set the memory format of a network's weights."""
         network.to(memory_format=FORMATS[self.memory_format])  # type: ignore[call-overload]
 
     def autocast(self, device: torch.device) -> torch.autocast:
@@ -54,7 +54,7 @@ class Numerics(NamedTuple):
 
 
 class Trainer:
-    """Takes training steps, on some rows of each batch if there are other ``ranks``. All randomness is a function of (seed, step)."""
+    """Takes training steps, on some rows of each batch if there are other ``ranks``. All randomness depends only on (seed, step)."""
 
     def __init__(
         self, config: TrainConfig, split: Split, ranks: Ranks = ALONE, backbone: Factory | None = None
@@ -65,7 +65,7 @@ class Trainer:
         try:
             self.start = load_model(folder_of(config.init_from)) if config.init_from else None
         except CheckpointError as error:
-            remedy = "A clone of the repository has its models; else train it and give its folder as --init-from."
+            remedy = "A clone of the repository has its models; otherwise train it and give its folder as --init-from."
             raise CheckpointError(f"init_from: {error}\n{remedy}") from error
         # A run that starts from weights has other orders and views than the run that made them.
         self.fingerprint = self.start.fingerprint if self.start else ""
@@ -96,12 +96,12 @@ class Trainer:
             count_features(self.network.backbone, size)
         normed = any(isinstance(layer, _BatchNorm) for layer in self.network.backbone.modules())
         if normed and (self.ranks.size > 1 or self.config.objective == "mt3"):
-            alone = "objective mt3 adapts weights without running statistics"
+            alone = "objective mt3 does not support running statistics"
             why = "1 process has it" if self.ranks.size > 1 else alone
             raise UsageError(f"The backbone has BatchNorm, which needs the whole batch: {why}.")
 
     def step(self, step: int) -> dict[str, Tensor]:
-        """Take one gradient step on one batch, and return the parts of the loss."""
+        """Take one gradient step on one batch, and return the loss terms."""
         batch, joint = self.batch(step), self.schedule.joint_weight(step)
         if self.schedule.joint_begins(step):
             self.begin_joint(self.schedule.size(step), self.start if step == 0 else None)
@@ -132,7 +132,7 @@ class Trainer:
         return Batch(self.images[own], self.labels[own], *drawn, rows, len(chosen), self.ranks.logsumexp)
 
     def begin_joint(self, size: int, start: Model | None = None) -> None:
-        """Initialize what the cross-entropy alone has not trained from what the network has learned, unless ``start`` had trained it."""
+        """Initialize the parts not trained by cross-entropy from what the network has learned, unless trained in ``start``."""
         theirs = as_network(start.network) if start else None
         prototypes = theirs.prototypes if start and theirs and start.objective in ("jt", "jt+ent") else None
         trained = self.same_classes and prototypes is not None and prototypes.shape == self.network.prototypes.shape
@@ -168,7 +168,7 @@ class Trainer:
             return torch.cat([self.network.project(part).float() for part in images.split(CHUNK)]), self.labels[chosen]
 
     def result(self) -> Network:
-        """Return the network as the run would deliver it now: EMA or last weights, interpolated with those it started from."""
+        """Return the network to save: EMA or last weights, interpolated with the initial ones."""
         share = self.share
         if not self.ema and not share:
             return self.network
@@ -185,7 +185,7 @@ class Trainer:
         return network
 
     def select_share(self) -> None:
-        """Choose the share of the initial weights that is best on the validation images; of equals the largest, for it changes least."""
+        """Choose the share of the initial weights that is best on the validation images; among ties the largest, which changes least."""
 
         def measured(share: float) -> tuple[float, float]:
             self.share = share
@@ -203,11 +203,11 @@ class Trainer:
 def initial_network(
     config: TrainConfig, start: Model | None = None, classes: tuple[str, ...] = (), backbone: Factory | None = None
 ) -> Network:
-    """Return the network before the first step: random, as a function of the seed alone, or with what fits of ``start``'s weights.
-    ``backbone`` makes the backbone, where not even ``config.backbone`` can."""
+    """Return the network before the first step: random by the seed alone, or with the weights of ``start`` that fit.
+    ``backbone`` makes the backbone if ``config.backbone`` cannot."""
     if config.backbone.startswith("<") and backbone is None:
         given = f"The backbone {config.backbone} was given in Python"
-        raise UsageError(f"{given}: ttaps.train(..., backbone=...) resumes this.")
+        raise UsageError(f"{given}: ttaps.train(..., backbone=...) resumes it.")
     make = backbone or (backbone_factory(config.backbone) if config.backbone else None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, "weights"))
@@ -224,7 +224,7 @@ def initial_network(
             there = f"shape {tuple(theirs[name].shape)}" if name in theirs else "no such weights"
             here = f"init_from: '{name}' has shape {tuple(weight.shape)} here"
             remedy = (
-                "Give this run the network of that model (--model.width, --model.depth, ...; its train.toml has them)."
+                "Use that model's architecture for this run (--model.width, --model.depth, ...; see its train.toml)."
             )
             raise UsageError(f"{here} and {there} in the model '{start.name}'.\n{remedy}")
     return network
@@ -232,7 +232,7 @@ def initial_network(
 
 @torch.no_grad()
 def accuracy(network: Network, data: ImageSet, size: int | None = None, limit: int | None = None) -> float:
-    """Return the share of images (at most ``limit``) classified right, at ``size`` pixels (their own unless given)."""
+    """Return the accuracy on images (at most ``limit``), at ``size`` pixels (their own unless given)."""
     images, labels = torch.from_numpy(data.images[:limit]), torch.from_numpy(data.labels[:limit])
     device, right = next(network.parameters()).device, 0
     with eval_mode(network):
@@ -263,7 +263,7 @@ def fastest(config: TrainConfig, network: nn.Module, device: torch.device) -> Nu
 
 
 def seconds_per_step(numerics: Numerics, network: nn.Module, images: Tensor) -> float:
-    """Return the shortest time of a step: other work on the machine can only make it longer."""
+    """Return the shortest time of a step: other load can only make it longer."""
     numerics.place(network)
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""From stored predictions to a choice: every number of steps, threshold and rule of every candidate, judged by one objective."""
+"""From stored predictions to a choice: all numbers of steps, thresholds and rules of all candidates, by one objective."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ NEAR = 0.05  # points that a choice may be below the best, if it costs less
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """The images that a choice is made on, and what the source model makes of them."""
+    """The images used for a choice, and the source model's predictions."""
 
     items: Sequence[Item]
     labels: NDArray[np.int64]
@@ -28,12 +28,12 @@ class Seen:
 
     @cached_property
     def clean(self) -> NDArray[np.bool_]:
-        """Which images are as they were."""
+        """Which images are clean."""
         return np.array([item.severity == 0 for item in self.items])
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
-        """Points that an image is worth for its corruption, (corruptions, images): each severity, 0 included, has the same weight."""
+        """Weight of each image for its corruption, (corruptions, images): each severity, 0 included, counts equally."""
         names, place = np.unique([item.corruption for item in self.items], return_inverse=True)
         own = place == np.arange(len(names))[:, None]
         severity = np.array([item.severity for item in self.items])
@@ -43,7 +43,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Option:
-    """Settings and what they did on the images seen."""
+    """Settings and their effect on the images seen."""
 
     method: Method
     candidate: int  # which it belongs to
@@ -55,7 +55,7 @@ class Option:
 
     @property
     def guarded(self) -> bool:
-        """Whether clean images lose no more than they may."""
+        """Whether clean images lose no more than allowed."""
         return self.clean >= -GUARD - 1e-9
 
 
@@ -83,8 +83,8 @@ def options(method: Method, candidate: int, predictions: NDArray[np.int64], seen
 
 
 def best(found: Sequence[Option]) -> Option:
-    """Return the option with the highest ``low`` that keeps clean images as they are, or a cheaper one that is nearly as good.
-    Where none keeps them, it is the one that harms them least."""
+    """Return the option with the highest ``low`` that does not harm clean images, or a cheaper one that is nearly as good.
+    If all harm them, return the one that harms them least."""
     kept = [option for option in found if option.guarded]
     if not kept:
         return max(found, key=lambda option: (option.clean, option.low))
@@ -101,7 +101,7 @@ def ranked(found: Sequence[Option]) -> list[Option]:
 
 
 def fit_temperature(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
-    """Return the temperature T, in steps of 0.05, with the least negative log-likelihood of softmax(ln p / T)."""
+    """Return the temperature T, in steps of 0.05, that minimizes the negative log-likelihood of softmax(ln p / T)."""
     if not len(labels):
         return 1.0
     logs = np.log(probabilities.clip(1e-30))

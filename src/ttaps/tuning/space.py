@@ -1,5 +1,5 @@
-"""What tuning may choose. A candidate stands for many settings: the numbers of steps and of views, the prediction rule and the thresholds
-follow from what is stored of it."""
+"""The search space of tuning. A candidate stands for many settings: numbers of steps and views, prediction rule and thresholds
+are derived from its stored rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 def all_views() -> list[Augment]:
-    """Return the mean over views of every kind; mild ones only, for on others no model of ours gained anything."""
+    """Return the mean over views of every kind; mild ones only, since none of our models gained on others."""
     kinds = product((0.5, 0.7, 0.9), (0.0, 1.0), (0.0, 0.3))
     views = [SwavViews(scale=(low, 1.0), jitter_strength=s, gray_p=0.0, blur_p=p) for low, p, s in kinds]
     return [Augment(num_views=VIEWS, confidence_threshold=CAP, views=one) for one in views]
@@ -59,7 +59,7 @@ def draw_candidates(network: Network, views: Sequence[SwavViews], count: int, se
 
 
 def variants(candidate: Method) -> list[Method]:
-    """Return what one computation of a candidate tells the results of: all prediction rules, and of a mean all numbers of views."""
+    """Return all variants that one run of a candidate covers: all prediction rules, and for a mean all numbers of views."""
     if isinstance(candidate, Augment):
         counts = (count for count in COUNTS if count <= candidate.num_views)
         return [replace(candidate, num_views=count, predict=rule) for count in counts for rule in ("views", "both")]

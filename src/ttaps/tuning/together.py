@@ -1,4 +1,4 @@
-"""Several candidates on the same images: the features of equal views are computed once, and all prediction rules see the same steps."""
+"""Several candidates on the same images: features of equal views are computed once, and all prediction rules share the same steps."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from ttaps.tuning.space import variants
 def adapt_together(
     candidates: Sequence[Method], network: Network, images: Tensor, keys: Sequence[int]
 ) -> list[list[Tensor]]:
-    """Return the traces (N, entries, classes) of all variants of all candidates, equal to their own but for rounding."""
+    """Return the traces (N, entries, classes) of all variants of all candidates, equal to separate runs up to rounding."""
     with eval_mode(network):
         joined = map_images(partial(_adapt_one, candidates, network), images, keys)
     lengths = [[variant.steps + 1 if variant.steps else 2 for variant in variants(one)] for one in candidates]

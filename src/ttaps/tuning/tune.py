@@ -1,4 +1,4 @@
-"""Tuning: rungs of successive halving, a choice, its confirmation on images that it was not made on, and the presets that come of it."""
+"""Tuning: rungs of successive halving, a choice, its confirmation on held-out images, and the resulting presets."""
 
 import json
 import shlex
@@ -38,7 +38,7 @@ ITEM = ["corruption", "severity", "image"]
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """What tuning found. ``print`` it for the choice, with intervals on images that it was not made on."""
+    """The result of tuning. ``print`` it for the choice, with intervals on held-out images."""
 
     model: str
     ttaps: Method
@@ -52,7 +52,7 @@ class Tuned:
     text: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was written, as plain values."""
+        """Return the presets, as plain values."""
         return read_toml(self.path)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ def search(tuner: Tuner) -> tuple[Option, Option, Option, list[Option]]:
         found = tuner.options(candidates, count)
         top = ranked(found)[0]
         log_info(
-            f"{name}, {count} images: {top.gain:+.2f} points (less an error {top.low:+.2f}, clean {top.clean:+.2f}) "
+            f"{name}, {count} images: {top.gain:+.2f} points (less one error {top.low:+.2f}, clean {top.clean:+.2f}) "
             f"by {method_spec(top.method)}"
         )
         return found
@@ -90,7 +90,7 @@ def search(tuner: Tuner) -> tuple[Option, Option, Option, list[Option]]:
 
 
 def effects(found: Sequence[Option]) -> pd.DataFrame:
-    """Return the best gain of every candidate with each value of each setting; settings that all have alike are left out."""
+    """Return the best gain of every candidate with each value of each setting; settings equal in all are left out."""
     rows = pd.DataFrame(
         [
             {"method": option.method.name, "setting": name, "value": str(value), "candidate": option.candidate, "gain": option.gain}
@@ -103,7 +103,7 @@ def effects(found: Sequence[Option]) -> pd.DataFrame:
 
 
 def affordable(tuner: Tuner, minutes: float) -> int:
-    """Return how many images can be seen in so many minutes, from the time that some take."""
+    """Return how many images fit into a number of minutes, by the time that some take."""
 
     def seconds(candidates: Sequence[Method]) -> float:
         began = perf_counter()
@@ -133,11 +133,11 @@ def tune(
     """Choose test-time settings for a model with prototypes on its own validation images, and write them as its presets.
 
     Settings are chosen on ``images`` images, clean and under corruptions that are not the test's, or as many as ``minutes`` allow, and
-    confirmed on six tenths as many others. ``data`` is needed where the model does not say what it was trained on. ``presets.toml`` is
-    written into ``out``, the model's folder unless given; rows are kept in ``results``, and the same call resumes what was stopped.
+    confirmed on 0.6 times as many others. ``data`` is needed if the model does not say what it was trained on. ``presets.toml`` is
+    written to ``out``, the model's folder unless given; rows are kept in ``results``, and the same call resumes.
     """
     if out is None and isinstance(model, Model):
-        raise UsageError("Say where the presets go: out=FOLDER, the model's own for ttaps.load to find them.")
+        raise UsageError("Give a folder for the presets: out=FOLDER; ttaps.load finds them in the model's own.")
     if images is not None and images < LEAST:
         raise UsageError(f"images must be at least {LEAST}, not {images}.")
     place = Path(out) if out is not None else folder_of(model)  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ def tune(
 
 
 def conclude(tuner: Tuner, place: Path, folder: Path) -> Tuned:
-    """Search, fit temperatures, confirm, write the presets and say what was found."""
+    """Search, fit temperatures, confirm, write the presets and return the result."""
     chosen, other, mean, first = search(tuner)
     methods = [Source(), *(tuner.calibrated(option.method) for option in (chosen, other, mean))]
     rows = tuner.confirm(methods)
@@ -174,7 +174,7 @@ def conclude(tuner: Tuner, place: Path, folder: Path) -> Tuned:
     ]
     verdicts.append(winner(table))
     if not chosen.guarded:
-        verdicts.append(f"No settings kept the loss of clean images within {GUARD} points: these lose least.")
+        verdicts.append(f"All settings lose more on clean images than {GUARD} points: these lose least.")
     path = place / PRESETS
     found = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "command": shlex.join(["ttaps", *sys.argv[1:]]),
              "data": tuner.data.name, "images": len(tuner.items), "fresh_images": len(tuner.fresh), "seed": tuner.seed,
@@ -206,7 +206,7 @@ def summary(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 
 def compare(rows: pd.DataFrame, first: int, second: int, name: str, other: str) -> str:
-    """Say by how much one method is better than another on the same images."""
+    """Describe how much better one method is than another on the same images."""
     mine, theirs = (rows.loc[rows["place"] == place, [*ITEM, "correct_after"]] for place in (first, second))
     both = mine.merge(theirs.rename(columns={"correct_after": "correct_before"}), on=ITEM)
     line = measure(both)

@@ -1,4 +1,4 @@
-"""The images of tuning, and candidates on them: rows are stored as they come, and options follow from stored rows."""
+"""The images of tuning, and candidates on them: rows are stored as computed, and options are derived from stored rows."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -47,13 +47,13 @@ BLOCK = 64
 
 
 def validation_benchmark(model: Model, data: str | Path | ImageSet | None, root: Path | None) -> Benchmark:
-    """Return the model's validation images, the fifth of its training set that it was not trained on, or all of other ``data``,
-    clean (severity 0) and under corruptions that are not the test's."""
+    """Return the model's validation images, the held-out fifth of its training set, or all of other ``data``,
+    clean (severity 0) and under corruptions outside the test set."""
     own = str(model.info.get("data", ""))
     if isinstance(data, ImageSet):
         images = data
     elif not (name := str(data or own)):
-        raise UsageError(f"Model '{model.name}' does not say what it was trained on: name its data with --data.")
+        raise UsageError(f"Model '{model.name}' does not record its training data: give it with --data.")
     else:
         images = load_set(name, root, split="train", size=model.image_size)
     places = np.arange(len(images))
@@ -76,7 +76,7 @@ def validation_benchmark(model: Model, data: str | Path | ImageSet | None, root:
 
 
 class Tuner:
-    """What all rungs share: the model, its images in their order, and the store."""
+    """Shared by all rungs: the model, its images in order, and the store."""
 
     def __init__(self, model: Model, data: Benchmark, images: int, seed: int, store: Store) -> None:
         model = replace(model, presets={})  # specs name the package's presets, however often a model is tuned
@@ -95,7 +95,7 @@ class Tuner:
         store.describe_model(model.fingerprint, {"model": model.facts, "objective": model.objective}, model.classes)
 
     def run_of(self, method: Method) -> ExperimentRun:
-        """Return a method's experiment, with what it has already."""
+        """Return a method's experiment, with its stored rows."""
         experiment = describe(self.model, self.data, method, self.seed, self.plan)
         number = find_experiment(self.known, experiment) or self.store.experiment(experiment)
         about = number, experiment.spec, method, self.seed, self.model, self.data
@@ -104,7 +104,7 @@ class Tuner:
         return run
 
     def evaluate(self, candidates: Sequence[Method], items: Sequence[Item], title: str) -> None:
-        """Store the rows of all variants of candidates on images; what is stored is not done again."""
+        """Store the rows of all variants of candidates on images; stored rows are not computed again."""
         runs = [[self.run_of(variant) for variant in variants(candidate)] for candidate in candidates]
         with bar() as progress:
             task = progress.add_task(title, total=len(items), note="")
@@ -133,7 +133,7 @@ class Tuner:
     @cached_property
     @torch.no_grad()
     def seen(self) -> Seen:
-        """Look at all images once, with the source model."""
+        """Predict all images once, with the source model."""
         scores, confidence = [], []
         with eval_mode(self.network), bar() as progress:
             task = progress.add_task("Distances", total=len(self.items), note="")
@@ -165,7 +165,7 @@ class Tuner:
         return traces[:, : traces.shape[1] // 3].astype(np.int64)
 
     def calibrated(self, method: Any) -> Method:
-        """Return a method with the temperature that fits the images that it adapts to."""
+        """Return a method with the temperature fitted to the images it adapts to."""
         seen = self.seen
         near = getattr(method, "shift_threshold", 0.0)
         taken = np.flatnonzero((seen.confidence < method.confidence_threshold) & (seen.distance >= near))[:FITTED]

@@ -1,4 +1,4 @@
-"""Augmented views: draw parameters with :meth:`sample`, then make all views of a batch at once with :meth:`apply`."""
+"""Augmented views: draw parameters with :meth:`sample`, then make a whole batch of views with :meth:`apply`."""
 
 from ttaps.views.prime import PrimeViews
 from ttaps.views.swav import MT3_VIEWS, CropViews, ShiftViews, SwavViews, quarter_turns, shift_task

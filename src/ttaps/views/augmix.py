@@ -1,6 +1,6 @@
 """AugMix (Hendrycks et al., 2020) as MEMO uses it on CIFAR-10: crop and flip, three chains of mild operations, and their mixture.
 
-The nine operations are those that no test corruption uses. Pillow does them, on 8-bit values; only the mixture does not round."""
+The nine operations are those that no test corruption uses. Pillow applies them to 8-bit values; only the mixture is not rounded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ OPERATIONS = tuple(FUNCTIONS)
 
 @dataclass(frozen=True)
 class Mixture(Rows):
-    """What was drawn for AugMix views."""
+    """Random parameters of AugMix views."""
 
     corner: Tensor  # top and left of the crop in the padded image; integers, (n, 2)
     flip: Tensor  # mirror left to right; bool, (n,)
@@ -55,17 +55,17 @@ class AugmixViews:
     """MEMO's settings by default."""
 
     severity: float = 1.0
-    """Levels are drawn between 0.1 and this; at 10 an operation has its greatest amount."""
+    """Levels are drawn between 0.1 and this; at 10 an operation has its maximum strength."""
     width: int = 3
     """Chains that are mixed."""
     depth: int = 3
-    """Most operations in a chain; each has 1 to this many."""
+    """Each chain has 1 to this many operations."""
     pad: int = 4
-    """Black border in pixels before the random crop; 0 crops nothing."""
+    """Black border in pixels before the random crop; 0 does not crop."""
     flip_p: float = 0.5
     """Probability of mirroring."""
     fill: Color = (128, 0, 0)
-    """Color of what comes in from outside: what Pillow makes of the authors' ``fillcolor=128``."""
+    """Color of areas outside the image: how Pillow interprets the authors' ``fillcolor=128``."""
 
     def __post_init__(self) -> None:
         check_min(self, severity=LEAST, width=1, depth=1, pad=0)

@@ -1,4 +1,4 @@
-"""What is done to a batch of views: resized crop and mirror image, color jitter, grayscale, blur.
+"""Operations on a batch of views: resized crop and flip, color jitter, grayscale, blur.
 Colors change on planes (n, 3, pixels): red, green and blue of n views, in [0, 1]."""
 
 import math

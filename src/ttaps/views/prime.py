@@ -1,6 +1,6 @@
-"""PRIME (Modas et al., 2022): random filters, color curves and smooth bends, mixed as AugMix mixes.
+"""PRIME (Modas et al., 2022): random filters, color curves and smooth bends, mixed as in AugMix.
 
-None of the three is a test corruption. The nearest to one is the bend: elastic_transform of CIFAR-C also displaces pixels smoothly, but
+None of the three is a test corruption. The closest is the bend: CIFAR-C's elastic_transform also displaces pixels smoothly, but
 by Gaussian-blurred noise plus an affine map; a bend here is a sum of sines that vanishes at the border and is never affine."""
 
 import math
@@ -23,7 +23,7 @@ FREQUENCIES = 100  # of color curves: half waves over the range of a pixel
 
 @dataclass(frozen=True)
 class PrimeParameters(Rows):
-    """What was drawn for PRIME views; w and d are width and depth."""
+    """Random parameters of PRIME views; w and d are width and depth."""
 
     crop: Parameters  # crop and flip, before anything else
     operations: Tensor  # FILTER, COLOR, BEND or NOTHING in the order in which they are applied; (n, w, d)
@@ -37,7 +37,7 @@ class PrimeParameters(Rows):
 
 @dataclass(frozen=True)
 class PrimeViews:
-    """The published settings for CIFAR, but for milder filters (published: 4), fewer sines and a smaller cut-off."""
+    """The published settings for CIFAR, except milder filters (published: 4), fewer sines and a smaller cut-off."""
 
     scale: tuple[float, float] = (0.5, 1.0)  # range of the crop's share of the image area
     flip_p: float = 0.5  # probability of mirroring

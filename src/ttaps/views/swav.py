@@ -1,6 +1,6 @@
 """The views of the paper: SwAV's transformations without multi-crop, and the supervised crop; and those of TTT and MT3.
 The order is that of the authors' pipeline (SwAV in lightning-bolts): crop, flip, color jitter, grayscale, blur. It works on 8-bit images
-and rounds after every operation; here nothing is rounded."""
+and rounds after every operation; we do not round."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -19,7 +19,7 @@ BOX_DRAWS = 2 * operations.TRIES + 2
 
 @dataclass(frozen=True)
 class Rows:
-    """What was drawn for ``len(self)`` views. Every field is a tensor, or itself rows, with one row per view."""
+    """Random parameters of ``len(self)`` views. Every field is a tensor, or itself rows, with one row per view."""
 
     def __len__(self) -> int:
         return len(next(iter(vars(self).values())))
@@ -108,13 +108,13 @@ class SwavViews(CropViews):
     jitter_p: float = 0.8
     """Probability of color jitter."""
     gray_p: float = 0.2
-    """Probability of removing the colors."""
+    """Probability of grayscale."""
     blur_p: float = 0.5
     """Probability of blurring."""
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     """Range of the blur's standard deviation in pixels."""
     blur_kernel: int = 0
-    """Width of the blur's window in pixels, odd; 0 is a tenth of the view, as the authors' pipeline has it: 3 at 32 pixels."""
+    """Width of the blur's window in pixels, odd; 0 is a tenth of the view, as in the authors' pipeline: 3 at 32 pixels."""
 
     def __post_init__(self) -> None:
         if self.blur_kernel < 0 or (self.blur_kernel and self.blur_kernel % 2 == 0):
@@ -172,13 +172,13 @@ class ShiftViews:
 
 
 def quarter_turns(images: Tensor, turns: Tensor) -> Tensor:
-    """Rotate each square image by its own number of quarters, anticlockwise."""
+    """Rotate each square image counterclockwise by its own number of quarter turns."""
     all_four = torch.stack([images.rot90(quarters, (2, 3)) for quarters in range(4)])
     return all_four[turns, torch.arange(len(images), device=turns.device)]
 
 
 def shift_task(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Change the images (n, 3, H, W) of a task all alike, so that a task is like a test image: something new to adapt to.
+    """Transform all images (n, 3, H, W) of a task alike, so that a task resembles a test image: a new domain to adapt to.
     Upside down (1/2), mirrored (1/2), blurred (1/5, σ = 1), brighter or darker by up to 0.2, with noise of deviation up to 0.02."""
     upside_down, mirrored, blurred, brightness, noise = torch.rand(5, generator=generator).tolist()
     images = images.flip([axis for axis, chance in ((-2, upside_down), (-1, mirrored)) if chance < 0.5])  # a copy
@@ -189,7 +189,7 @@ def shift_task(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def maker(device: torch.device) -> torch.device:
-    """Return where the views for a device are made: on the CPU for all but CUDA, as mps has no ``embedding_bag`` before torch 2.10."""
+    """Return where to make the views for a device: on the CPU except for CUDA, as mps has no ``embedding_bag`` before torch 2.10."""
     return device if device.type == "cuda" else torch.device("cpu")
 
 

@@ -1,5 +1,5 @@
-"""The 19 corruptions of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C, written after the official recipes, with their severities and quirks,
-and eight unlike them, for tuning.
+"""The 19 corruptions of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C, following the official recipes, severities and quirks,
+and eight others for tuning.
 
 ``corrupt`` changes one image, ``corrupt_set`` many, each with its own generator. At 32 pixels the eight deterministic ones of CIFAR-10-C
 equal the official files bit for bit; its eleven random ones follow the same distribution (docs/corruptions.md)."""
@@ -43,7 +43,7 @@ LEAST, MOST = (
 
 
 def corrupt(image: Pixels, name: str, severity: int, rng: np.random.Generator) -> Pixels:
-    """Corrupt one image, uint8 of shape (height, width, 3); fractions are cut off, not rounded, as in the official files."""
+    """Corrupt one image, uint8 of shape (height, width, 3); fractions are truncated, not rounded, as in the official files."""
     check_corruption(name, severity)
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         raise UsageError(
@@ -61,7 +61,7 @@ def corrupt(image: Pixels, name: str, severity: int, rng: np.random.Generator) -
 def corrupt_set(
     images: Pixels, name: str, severity: int, seed: int = 0, indices: npt.ArrayLike | None = None
 ) -> Pixels:
-    """Corrupt images of shape (N, height, width, 3), each as a function of (seed, name, severity, its index) and nothing else.
+    """Corrupt images of shape (N, height, width, 3), each depending only on (seed, name, severity, its index).
     ``indices`` are the images' places in the whole data set, 0 to N-1 if not given: a part gives the same as the whole."""
     places = np.arange(len(images)) if indices is None else np.asarray(indices)
     if len(places) != len(images):
@@ -74,7 +74,7 @@ def corrupt_set(
 
 
 def check_corruption(name: str, severity: int = 1) -> None:
-    """Refuse a corruption or severity that does not exist, and suggest the nearest."""
+    """Refuse an unknown corruption or severity, and suggest the nearest."""
     known = CORRUPTIONS + TUNING_CORRUPTIONS
     if name not in known:
         raise UsageError(f"Unknown corruption '{name}'{did_you_mean(name, known)}.")

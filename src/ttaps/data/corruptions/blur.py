@@ -19,7 +19,7 @@ def gaussian_blur(image: Pixels, severity: int) -> Floats:
 
 
 def defocus_blur(image: Pixels, severity: int) -> Floats:
-    """Blur with the kernel of a lens out of focus."""
+    """Blur with the kernel of a defocused lens."""
     return to_uint8_range(tools.require("cv2").filter2D(image / 255, -1, lens(severity, image)))
 
 

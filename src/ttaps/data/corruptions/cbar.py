@@ -51,7 +51,7 @@ def brownish_noise(image: Pixels, severity: int, rng: np.random.Generator) -> Fl
 
 
 def ripple(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
-    """Move pixels to and fro along a sine wave of random direction and phase."""
+    """Displace pixels along a sine wave of random direction and phase."""
     side, angle = min(image.shape[:2]), rng.uniform(0, 2 * np.pi)
     y, x = _grid(image)
     phase = 2 * np.pi * rng.uniform(3, 6) * (y * np.sin(angle) + x * np.cos(angle)) / side + rng.uniform(0, 2 * np.pi)
@@ -60,7 +60,7 @@ def ripple(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
 
 
 def pinch_and_twirl(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
-    """Turn and squeeze a disk around a random point; its border stays."""
+    """Twist and pinch a disk around a random point; its border is unchanged."""
     strength = (0.25, 0.4, 0.55, 0.7, 0.9)[severity - 1]
     radius, center = 0.45 * min(image.shape[:2]), rng.uniform(0.35, 0.65, 2) * image.shape[:2]
     down, right = (axis - place for axis, place in zip(_grid(image), center, strict=True))
@@ -72,7 +72,7 @@ def pinch_and_twirl(image: Pixels, severity: int, rng: np.random.Generator) -> F
 
 
 def circular_motion_blur(image: Pixels, severity: int) -> Floats:
-    """Average copies turned about the center."""
+    """Average copies rotated about the center."""
     y, x = _grid(image)
     middle = [(side - 1) / 2 for side in image.shape[:2]]
     most = np.radians((3, 5, 7, 9, 11)[severity - 1])

@@ -11,7 +11,7 @@ from ttaps.data.corruptions.tools import Floats, Pixels, require, to_uint8_range
 
 
 def contrast(image: Pixels, severity: int) -> Floats:
-    """Pull every value towards its channel's mean."""
+    """Move every value towards its channel's mean."""
     (strength,) = constants("contrast", severity, image)
     light = image / 255
     mean = light.mean(axis=(0, 1), keepdims=True)
@@ -27,7 +27,7 @@ def _scale_and_shift(image: Pixels, channel: int, scale: float, shift: float) ->
 
 
 def brightness(image: Pixels, severity: int) -> Floats:
-    """Raise the value of hue, saturation, value."""
+    """Raise the V of HSV (hue, saturation, value)."""
     (shift,) = constants("brightness", severity, image)
     return _scale_and_shift(image, channel=2, scale=1, shift=shift)
 

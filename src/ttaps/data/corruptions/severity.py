@@ -1,4 +1,4 @@
-"""The published constants of every corruption for images of 32, 64 and 224 pixels, and the rule between these sizes."""
+"""The published constants of every corruption for images of 32, 64 and 224 pixels, and the rule in between."""
 
 from math import log
 
@@ -169,7 +169,7 @@ def constants(name: str, severity: int, image: Pixels) -> Constants:
 
 
 def between(low: float, high: float, share: float) -> float:
-    """Interpolate geometrically, or linearly where there is a zero."""
+    """Interpolate geometrically, or linearly if one is zero."""
     if low == high:
         return low
     return low ** (1 - share) * high**share if low > 0 and high > 0 else (1 - share) * low + share * high

@@ -1,4 +1,4 @@
-"""What several corruptions share: optional imports, blurs, zoom, and ImageMagick's motion blur."""
+"""Shared by several corruptions: optional imports, blurs, zoom, and ImageMagick's motion blur."""
 
 import importlib
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Floats = npt.NDArray[Any]
 
 
 def require(module: str) -> Any:
-    """Import one of the heavy libraries, only when a corruption really uses it."""
+    """Import a heavy library, only when a corruption uses it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -24,7 +24,7 @@ def require(module: str) -> Any:
 
 
 def to_uint8_range(light: Floats) -> Floats:
-    """Bring light, 0 to 1, to the levels of pixels, 0 to 255; what is too dark or too bright is clipped."""
+    """Scale values from [0, 1] to pixel levels, 0 to 255, and clip them."""
     return np.clip(light, 0, 1) * 255
 
 

@@ -38,7 +38,7 @@ def plasma(side: int, decay: float, rng: np.random.Generator) -> Floats:
 
 
 def fog(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
-    """Add a cloud and scale back, so that the brightest value keeps its place."""
+    """Add a cloud and rescale, so that the maximum value is unchanged."""
     thickness, decay = constants("fog", severity, image)
     light = image / 255
     height, width = image.shape[:2]
@@ -85,7 +85,7 @@ def luminance(light: Floats) -> Floats:
 
 
 def snow(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
-    """Whiten the image, then let flakes fall, blurred along their way, once upright and once upside down."""
+    """Whiten the image, then add motion-blurred flakes, once upright and once upside down."""
     mean, sigma, zoom, least, radius, blur, keep = constants("snow", severity, image)
     flakes = tools.clipped_zoom(rng.normal(mean, sigma, size=(*image.shape[:2], 1)), zoom)
     flakes = (np.where(flakes < least, 0, np.clip(flakes, 0, 1)) * 255).astype(np.uint8)

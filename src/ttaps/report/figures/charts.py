@@ -1,4 +1,4 @@
-"""Charts: accuracy over gradient steps (the paper's figure 3), over severities and by corruption, calibration, and a map of projections."""
+"""Charts: accuracy over gradient steps (the paper's Fig. 3), over severities and by corruption, calibration, and a projection map."""
 
 import warnings
 import zlib
@@ -58,7 +58,7 @@ def severity_figure(table: Table) -> Any:
 
 @styled()
 def lines_figure(series: Series, x_label: str) -> Any:
-    """Draw accuracies above, and below them the paired change, which has narrower 95 % intervals: most images keep their label."""
+    """Draw accuracies above, and the paired change below, with narrower 95 % intervals since most images keep their label."""
     figure, above, below = two_panels(list(series), "accuracy, %", "change, points", x_label)
     for number, (label, (look, numbers)) in enumerate(series.items()):
         for axes, name in ((above, "after"), (below, "change")):
@@ -155,7 +155,7 @@ def projection_map(path: Path) -> tuple[str, str, Any]:
 
 
 def read_projections(path: Path) -> dict[str, NDArray[Any]]:
-    """Read stored projections; a file that holds none, or not all of them, is refused."""
+    """Read stored projections; refuse a file without them or with only a part."""
     remedy = "Remove it, or write it again with ttaps evaluate --projections."
     damaged = DataError(f"{path} is damaged or holds no projections.\n{remedy}")
     try:
@@ -171,7 +171,7 @@ def read_projections(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def to_plane(z: NDArray[Any]) -> tuple[NDArray[np.float64], str]:
-    """Return points of the plane for vectors (N, Z), and how they were found: by UMAP where it is installed, else by PCA."""
+    """Project vectors (N, Z) to the plane by UMAP if installed, else by PCA; return the points and the method."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # umap warns of its own choices
         try:

@@ -1,4 +1,4 @@
-"""Figures with images in them: what adaptation did to a few. They are drawn from arrays alone."""
+"""Figures with images: the effect of adaptation on a few. They are drawn from arrays only."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ Arrays = Sequence[ArrayLike]
 
 
 class Tile(NamedTuple):
-    """An image, uint8 (3, H, W), with its true label and what it was taken for."""
+    """An image, uint8 (3, H, W), with its true and predicted labels."""
 
     image: NDArray[np.uint8]
     truth: str
@@ -44,7 +44,7 @@ def make_tile(data: Any, row: Any) -> Tile:
 def find_flips(
     rows: pd.DataFrame, results: Results, root: Path | None, opened: dict[Any, Any]
 ) -> tuple[list[Tile], str]:
-    """Return images that an experiment fixed and broke, or why there are none."""
+    """Return images that an experiment fixed or broke, or why there are none."""
     changed = rows[rows["correct_before"] != rows["correct_after"]]
     chosen = pd.concat([spread(changed[changed[end]], MOST_FLIPS) for end in ("correct_after", "correct_before")])
     if chosen.empty:
@@ -56,14 +56,14 @@ def find_flips(
     if classes := results.classes.get(str(rows["fingerprint"].iat[0]), ()):
         data = data.numbered_as(classes) or data
     if (data.labels[chosen["image"]] != chosen["label"]).any():
-        return [], "the model has its classes in another order than the data set"
+        return [], "the model's classes are in another order than the data set's"
     if (chosen[["before", "after"]] >= len(data.classes)).any(axis=None):
         return [], "the data set has only some of the model's classes"
     return [make_tile(data, row) for _, row in chosen.iterrows()], ""
 
 
 def open_data(rows: pd.DataFrame, results: Results, root: Path | None, opened: dict[Any, Any]) -> Any:
-    """Open the images of an experiment: where they lay when it was evaluated, or in ``root``."""
+    """Open the images of an experiment, at their location when it was evaluated or in ``root``."""
     from ttaps.evaluation.benchmark import open_benchmark  # needs torch, which a report without images does not
 
     fingerprint, name, digest, severity = rows.iloc[0][["fingerprint", "data", "digest", "severity"]]
@@ -72,7 +72,7 @@ def open_data(rows: pd.DataFrame, results: Results, root: Path | None, opened: d
     conditions = {"corruptions": corruptions, "severities": (int(severity),)} if severity else {}
     source, kept = results.sources.get((name, digest), (name, ""))
     folder = root or (Path(kept) if kept else None)
-    problem = TtapsError(f"{name} is another data set now than when it was evaluated")
+    problem = TtapsError(f"{name} is not the data set that was evaluated")
     moved = [root / Path(source).name] if root else []
     for place in (source, *(str(path) for path in moved if path.exists())):
         key = (place, size, *conditions.values())
@@ -94,7 +94,7 @@ def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
 
 @styled()
 def flips_figure(tiles: Sequence[Tile]) -> Any:
-    """Draw images, first those that were fixed, with their file, corruption and labels before and after (green where fixed)."""
+    """Draw images, fixed ones first, with their file, corruption and labels before and after (green if fixed)."""
     blocks = [(fixed, list(own)) for fixed, own in groupby(tiles, key=lambda tile: tile.after == tile.truth)]
     rows = [-(-len(block) // ACROSS) for _, block in blocks]
     heights = [0.96 * count + 0.2 for count in rows]
@@ -155,7 +155,7 @@ def mosaic(views: Floats, columns: int = 4) -> Floats:
 
 
 def shortened(name: str, most: int) -> str:
-    """Return a file's name in at most so many characters, its beginning and end; bytes that are no text become question marks."""
+    """Shorten a file's name to its beginning and end; bytes that are not text become question marks."""
     readable = name.encode(errors="replace").decode()
     return readable if len(readable) <= most else f"{readable[: most // 2]}…{readable[-(most // 2 - 1) :]}"
 

@@ -1,4 +1,4 @@
-"""Learning curves: validation accuracy and training cross-entropy over epochs, from the records in run folders."""
+"""Learning curves: validation accuracy and training cross-entropy over epochs, from run folders."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ FindModel = Callable[[str, str], Path | None]  # by name and fingerprint; None w
 
 @dataclass(frozen=True, eq=False)
 class LearningCurve:
-    """One run, over so many epochs."""
+    """The learning curve of one run."""
 
     name: str
     objective: str
@@ -32,14 +32,14 @@ class LearningCurve:
         return self.points.dropna(subset=[what])[["epoch", what]].set_axis(["epoch", "value"], axis=1)
 
     def resolutions(self) -> list[tuple[float, int]]:
-        """Return the epochs from which the images have another number of pixels."""
+        """Return the epochs at which the resolution changes."""
         pixels = self.get("pixels").drop_duplicates("epoch", keep="last")
         changes = pixels[pixels["value"] != pixels["value"].shift()]
         return [(epoch, int(value)) for epoch, value in changes.to_numpy()]
 
 
 def read_curve(name: str, folder: Path, find_start: FindModel = lambda name, fingerprint: None) -> LearningCurve:
-    """Read the record of a run, and before it that of the model it started from, where ``find_start`` finds the very same one."""
+    """Read the metrics of a run, preceded by those of the model it started from, if ``find_start`` finds that exact one."""
     own, settings = _read(name, folder)
     model = folder / MODEL
     start = json.loads(model.read_text("utf-8")).get("init_from") if model.exists() else None
@@ -57,7 +57,7 @@ def read_curve(name: str, folder: Path, find_start: FindModel = lambda name, fin
 
 def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
     """Read one record and its settings. Epochs are known at every logged step; those between are in proportion."""
-    missing, path = f"{name} has no record of its training", folder / METRICS
+    missing, path = f"{name} has no training metrics", folder / METRICS
     try:
         rows = pd.DataFrame([json.loads(line) for line in path.read_text("utf-8").splitlines() if line.endswith("}")])
         rows = rows.reindex(columns=["step", "epoch", "validation_accuracy", "ce"]).astype(float)
@@ -65,7 +65,7 @@ def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
         raise TtapsError(f"{missing}: {path} cannot be read ({error}).") from error
     logged = rows.dropna(subset=["epoch"])
     if logged.empty:
-        raise TtapsError(f"{missing} yet: {path} has no step in it.")
+        raise TtapsError(f"{missing} yet: {path} contains no steps.")
     step, epochs = logged[["step", "epoch"]].iloc[-1]
     settings = read_toml(folder / SETTINGS)
     schedule = settings.get("schedule", {})
@@ -101,7 +101,7 @@ def learning_figure(curves: Sequence[LearningCurve]) -> Any:
 
 
 def since_parting(curves: Sequence[LearningCurve]) -> Sequence[LearningCurve]:
-    """Leave out what runs have in common, but for the end of it (as much as there is after they part) and the resolution there."""
+    """Leave out what runs have in common, except its end (as long as what follows the fork) and the resolution there."""
     each = [list(curve.get("validation").itertuples(index=False, name=None)) for curve in curves]
     common = list(takewhile(lambda points: len(set(points)) == 1, zip(*each, strict=False)))
     if not common or all(len(points) == len(common) for points in each):  # nothing in common, or all
@@ -117,6 +117,6 @@ def since_parting(curves: Sequence[LearningCurve]) -> Sequence[LearningCurve]:
 
 
 def smoothed(points: pd.DataFrame, most: int = 8) -> pd.DataFrame:
-    """Return means over neighbors, for a batch's loss says little by itself; but leave some twenty points, or all there are."""
+    """Return means over neighbors, since a single batch's loss says little; keep about twenty points, or all there are."""
     window = max(1, min(most, len(points) // 20))
     return points.groupby([place // window for place in range(len(points))]).mean()

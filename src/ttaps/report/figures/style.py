@@ -1,4 +1,4 @@
-"""How every figure looks: one color per method everywhere, one matplotlib style file. matplotlib is imported only to draw."""
+"""The style of all figures: one color per method, one matplotlib style file. matplotlib is imported only to draw."""
 
 import importlib.util
 import re
@@ -30,7 +30,7 @@ INK, FAINT = "#222222", "#8a8a8a"
 
 
 class SeriesStyle(NamedTuple):
-    """How a column of a table is drawn, in every figure."""
+    """The style of a table column in all figures."""
 
     color: str
     marker: str
@@ -59,7 +59,7 @@ def class_colors(count: int) -> list[Any]:
 
 
 def check_figure(path: Path) -> None:
-    """Refuse a figure that could not be written in the end, before any work is done for it."""
+    """Refuse a figure that could not be written, before any work is done."""
     if path.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise UsageError(f"A figure must end in .png, .pdf, .svg, not '{path.name}'.")
     if importlib.util.find_spec("matplotlib") is None:
@@ -69,7 +69,7 @@ def check_figure(path: Path) -> None:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Apply the style file, in a block or to a function; the settings of whoever else uses matplotlib are left alone."""
+    """Apply the style file, in a block or to a function, without changing global matplotlib settings."""
     import matplotlib as mpl
 
     with mpl.rc_context(fname=Path(__file__).parents[1] / "ttaps.mplstyle"):
@@ -77,7 +77,7 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(height: float, width: float = 3.4) -> Any:
-    """Return an empty figure of so many inches, in no window or global list; 3.4 is one column of a paper with two."""
+    """Return an empty figure of this size in inches, in no window or global list; 3.4 is one column of a two-column paper."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))
@@ -96,7 +96,7 @@ def two_panels(labels: Sequence[str], above_label: str, below_label: str, x_labe
 
 
 def legend_above(figure: Any, axes: Any) -> None:
-    """Write the legend of what was drawn above the plots, one entry per line."""
+    """Draw the legend above the plots, one entry per line."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, list(map(legend_label, labels)), loc="outside upper left", labelspacing=0.25)
 
@@ -112,6 +112,6 @@ def legend_label(label: str, width: int = 62) -> str:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure whole or not at all, in the format its name ends in."""
+    """Write a figure atomically, in the format of its file extension."""
     with atomic_write(path) as scratch, styled():
         figure.savefig(scratch, format=path.suffix[1:].lower())

@@ -1,4 +1,4 @@
-"""The figure of ``ttaps tune``: what each value of each setting did."""
+"""The figure of ``ttaps tune``: effect of each value of each setting."""
 
 from typing import Any
 
