@@ -105,13 +105,14 @@ def test_help_of_a_command_is_on_stdout(command: str, capsys: pytest.CaptureFixt
     assert not shown.err
 
 
-def test_help_and_lists_need_no_torch() -> None:
+def test_help_lists_and_models_need_no_torch() -> None:
     """It takes seconds to import. All in one process: the last to need it fails for all."""
     nested = [[command, name] for command, (_, kind) in COMMANDS.items() if isinstance(kind, dict) for name in kind]
     helps = [[*words, "--help"] for words in ([], *([command] for command in COMMANDS), *nested)]
     code = "import sys; from ttaps.cli import main\n"
     code += (
-        f"for line in {[*helps, ['--version'], ['info']]}: assert main(line) == 0 and 'torch' not in sys.modules, line"
+        f"for line in {[*helps, ['--version'], ['info'], ['info', 'cifar10', 'batchnorm-cifar10']]}: "
+        "assert main(line) == 0 and 'torch' not in sys.modules, line"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

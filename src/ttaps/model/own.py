@@ -4,7 +4,6 @@ import hashlib
 import importlib
 import importlib.util
 import pickle
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -21,8 +20,8 @@ from torch import Tensor, nn
 from ttaps.config import did_you_mean
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.model.network import Normalize
+from ttaps.model.registry import is_reference
 
-REFERENCE = re.compile(r"(?P<place>.+\.py|\w+(\.\w+)*):(?P<name>\w+)")
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
 Factory = Callable[[], nn.Module]
 Backbone = nn.Module | Factory | str
@@ -59,11 +58,6 @@ def logits_of(output: Any) -> Tensor:
             "object that holds them first or as 'logits'."
         )
     return found
-
-
-def is_reference(text: str) -> bool:
-    """Tell whether a text names a factory in a file or a module: ``my_nets.py:make_net``, ``package.nets:make_net``."""
-    return REFERENCE.fullmatch(text) is not None and not Path(text).exists()
 
 
 def make_module(reference: str) -> nn.Module:
