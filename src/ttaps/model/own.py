@@ -44,15 +44,17 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, classes)."""
-        return logits_of(self.module(self.normalize(images)))
+        return logits_of(self.module(self.normalize(images)), len(images))
 
 
-def logits_of(output: Any) -> Tensor:
-    """Return the logits in what a classifier returned: a tensor, the first of a tuple, or ``logits`` of a dict or an object."""
+def logits_of(output: Any, count: int) -> Tensor:
+    """Return the logits in what a classifier returned for so many images: a tensor, the first of a tuple, or ``logits`` of a dict or an
+    object."""
     found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     found = found[0] if isinstance(found, tuple | list) and found else found
-    if not isinstance(found, Tensor) or found.ndim != 2:
-        shape = f" of shape {tuple(found.shape)}" if isinstance(found, Tensor) else ""
+    if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != count or not found.is_floating_point():
+        kind = str(found.dtype).removeprefix("torch.") if isinstance(found, Tensor) else ""
+        shape = f" of shape {tuple(found.shape)} and type {kind} for N = {count}" if kind else ""
         raise UsageError(
             f"The module returns {type(output).__name__}{shape}; a classifier returns logits (N, classes), or a tuple, a dict or an "
             "object that holds them first or as 'logits'."
