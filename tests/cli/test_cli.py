@@ -134,6 +134,15 @@ def test_adapt_prints_a_line_for_each_picture(model: str, tmp_path: Path, capsys
     assert "a.png: " not in shown.err
 
 
+def test_adapt_takes_a_folder_of_pictures(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    assert main(["adapt", model, str(tmp_path / "photos"), *QUICK]) == 1
+    assert "There is no image in" in capsys.readouterr().err
+    pictures = [str(write_picture(tmp_path / "photos" / name, 32, 32)) for name in ("a.png", "cats/b.png")]
+    assert main(["adapt", model, str(tmp_path / "photos"), *QUICK]) == 0
+    assert [line.split(": ")[0] for line in capsys.readouterr().out.splitlines()] == pictures
+
+
 def test_adapt_gives_no_label_to_what_is_not_a_number(
     model: str, picture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
