@@ -52,14 +52,13 @@ def logits_of(output: Any, count: int) -> Tensor:
     object."""
     found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     found = found[0] if isinstance(found, tuple | list) and found else found
-    if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != count or not found.is_floating_point():
-        kind = str(found.dtype).removeprefix("torch.") if isinstance(found, Tensor) else ""
-        shape = f" of shape {tuple(found.shape)} and type {kind} for N = {count}" if kind else ""
-        raise UsageError(
-            f"The module returns {type(output).__name__}{shape}; a classifier returns logits (N, classes), or a tuple, a dict or an "
-            "object that holds them first or as 'logits'."
-        )
-    return found
+    if isinstance(found, Tensor) and found.ndim == 2 and len(found) == count and found.is_floating_point():
+        return found
+    shape = f" of shape {tuple(found.shape)} and {found.dtype} for N = {count}" if isinstance(found, Tensor) else ""
+    raise UsageError(
+        f"The module returns {type(output).__name__}{shape}; a classifier returns logits (N, classes), or a tuple, a dict or an "
+        "object that holds them first or as 'logits'."
+    )
 
 
 def make_module(reference: str) -> nn.Module:
