@@ -22,8 +22,8 @@ from ttaps.data.images import fit, image_files, read_image
 from ttaps.errors import UsageError
 from ttaps.model import Network, to_float
 from ttaps.model.checkpoint import Model, load_model, own_model
-from ttaps.model.own import AS_IS, Backbone, Classifier, MeanStd, is_reference, load_state, make_module
-from ttaps.model.registry import folder_of
+from ttaps.model.own import AS_IS, Backbone, Classifier, MeanStd, load_state, make_module
+from ttaps.model.registry import folder_of, is_reference
 from ttaps.rng import derive_seed
 
 ImageLike = str | Path | bytes | IO[bytes] | Image.Image | np.ndarray[Any, Any] | Tensor

@@ -1,4 +1,4 @@
-"""Adding a method is one class and one entry in METHODS: every command then knows it."""
+"""Adding a method is one class, an entry in METHODS and one in NEEDS: every command then knows it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.method import Method
 from ttaps.adaptation.spec import method_spec, parse_method
 from ttaps.cli import main
+from ttaps.cli.info import NEEDS
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Mirror(Method):
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "mirror", Mirror)
+    monkeypatch.setitem(NEEDS, "mirror", ("", ()))
 
 
 @pytest.fixture

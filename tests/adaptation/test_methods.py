@@ -31,8 +31,9 @@ from ttaps.adaptation import (
     supported_methods,
 )
 from ttaps.adaptation.engine import Adam, CarriedState, Momentum, UpdateRule, gradient_steps
+from ttaps.cli.info import methods_of
 from ttaps.errors import UsageError
-from ttaps.model import Network
+from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import Model
 from ttaps.model.functional import adapted_names
 from ttaps.views import SwavViews
@@ -237,6 +238,15 @@ def test_a_network_says_which_methods_it_can_serve(tiny_network: Network) -> Non
     assert supported_methods(nn.Flatten()) == ["source", "augment"]
     assert {"source", "tent", "memo", "ttaps"} <= set(supported_methods(tiny_network, "jt"))
     assert "ttaps" not in supported_methods(tiny_network, "baseline")  # its prototypes were never trained
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize("heads", [(), ("rotation",), ("predictor",), ("rotation", "predictor")])
+def test_info_says_without_a_network_which_methods_one_supports(norm: Any, heads: Any) -> None:
+    config = ModelConfig(depth=8, width=16, norm=norm, heads=heads)
+    network = Network(config)
+    for objective in ("", "baseline", "jt", "jt+ent", "ttt", "mt3"):
+        assert methods_of(config, objective) == supported_methods(network, objective)
 
 
 @pytest.mark.parametrize(

@@ -105,13 +105,14 @@ def test_help_of_a_command_is_on_stdout(command: str, capsys: pytest.CaptureFixt
     assert not shown.err
 
 
-def test_help_and_lists_need_no_torch() -> None:
+def test_help_lists_and_models_need_no_torch() -> None:
     """It takes seconds to import. All in one process: the last to need it fails for all."""
     nested = [[command, name] for command, (_, kind) in COMMANDS.items() if isinstance(kind, dict) for name in kind]
     helps = [[*words, "--help"] for words in ([], *([command] for command in COMMANDS), *nested)]
     code = "import sys; from ttaps.cli import main\n"
     code += (
-        f"for line in {[*helps, ['--version'], ['info']]}: assert main(line) == 0 and 'torch' not in sys.modules, line"
+        f"for line in {[*helps, ['--version'], ['info'], ['info', 'cifar10', 'batchnorm-cifar10']]}: "
+        "assert main(line) == 0 and 'torch' not in sys.modules, line"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -131,6 +132,15 @@ def test_adapt_prints_a_line_for_each_picture(model: str, tmp_path: Path, capsys
     assert [line.split(": ")[0] for line in shown.out.splitlines()] == pictures
     assert "b.png: cropped to a square and resized from 70x40 to 32x32." in shown.err
     assert "a.png: " not in shown.err
+
+
+def test_adapt_takes_a_folder_of_pictures(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    assert main(["adapt", model, str(tmp_path / "photos"), *QUICK]) == 1
+    assert "There is no image in" in capsys.readouterr().err
+    pictures = [str(write_picture(tmp_path / "photos" / name, 32, 32)) for name in ("a.png", "cats/b.png")]
+    assert main(["adapt", model, str(tmp_path / "photos"), *QUICK]) == 0
+    assert [line.split(": ")[0] for line in capsys.readouterr().out.splitlines()] == pictures
 
 
 def test_adapt_gives_no_label_to_what_is_not_a_number(

@@ -18,6 +18,7 @@ from helpers.small_training import TINY
 from ttaps.errors import CheckpointError
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import Model, fingerprint, load_model, save_model
+from ttaps.model.folder import describe_intact
 
 CLASSES = ("cat", "dog", "ship", "frog")
 
@@ -78,6 +79,24 @@ def test_a_flipped_bit_or_an_edited_config_is_noticed(tiny_network: Network, tmp
     weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(CheckpointError, match="damaged"):
         load_model(tmp_path)
+
+
+def test_an_intact_folder_is_described_without_torch_as_the_loaded_model_is(tmp_path: Path) -> None:
+    for norm, depth in (("group", 14), ("batch", 8)):
+        network = Network(ModelConfig(norm=norm, depth=depth, width=16, mean=(0.5, 0.4, 0.3)))  # type: ignore[arg-type]
+        save_model(tmp_path, network, ("a",) * 10, {"objective": "jt", "step": 7}, "# Card\n")
+        assert describe_intact(tmp_path) == ("# Card\n", load_model(tmp_path).to_dict())
+
+
+def test_what_is_not_intact_is_left_to_the_loader(folder: Path) -> None:
+    whole = (folder / "model.safetensors").read_bytes()
+    for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-100], b"", b"no weights"):
+        (folder / "model.safetensors").write_bytes(damaged)
+        assert describe_intact(folder) is None
+    (folder / "model.safetensors").write_bytes(whole)
+    assert describe_intact(folder)
+    edit(folder, lambda config: config["model"].update(image_size=16))
+    assert describe_intact(folder) is None
 
 
 def test_the_fingerprint_sees_every_weight(tiny_network: Network) -> None:

@@ -141,7 +141,14 @@ def test_logits_are_found_in_what_networks_return(wrap: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "output", [lambda logits: logits[:, :, None], lambda logits: None, lambda logits: {"loss": logits}]
+    "output",
+    [
+        lambda logits: logits[:, :, None],
+        lambda logits: logits[:1],
+        lambda logits: logits.long(),
+        lambda logits: None,
+        lambda logits: {"loss": logits},
+    ],
 )
 def test_what_is_no_classifier_is_told_so(output: Any) -> None:
     with pytest.raises(UsageError, match=r"a classifier returns logits \(N, classes\)"):

@@ -148,8 +148,8 @@ def peek(arguments: Sequence[str], option: str) -> str | None:
 
 def _presets(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the presets of the model among the arguments, the first that names one."""
-    from ttaps.model.checkpoint import read_presets
     from ttaps.model.config import CONFIG
+    from ttaps.model.folder import read_presets
     from ttaps.model.registry import known_models
 
     known = known_models()

@@ -1,6 +1,7 @@
 """``ttaps adapt``."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ttaps.adaptation import Result, ensure_supported
 from ttaps.api import adapt_prepared, content_key
 from ttaps.cli import common
 from ttaps.data import read_image
+from ttaps.data.images import image_files
 from ttaps.errors import DataError, UsageError
 from ttaps.progress import bar, log_info
 from ttaps.report.figures.images import MOST_ROWS, adaptation_figure
@@ -51,9 +53,10 @@ def adapt(options: Any) -> None:
 
 
 def _read_all(paths: Sequence[Path], size: int) -> tuple[list[Path], torch.Tensor, list[str]]:
-    """Return the images, (N, 3, size, size), and what is wrong with files that cannot be read; at least one must be readable."""
+    """Return the images, those in folders too, (N, 3, size, size), and what is wrong with files that cannot be read; at least one must be
+    readable."""
     readable, images, errors = [], [], []
-    for path in paths:
+    for path in chain.from_iterable(image_files(path) if path.is_dir() else [path] for path in paths):
         try:
             pixels, note = read_image(path, size)
         except DataError as error:
@@ -64,7 +67,7 @@ def _read_all(paths: Sequence[Path], size: int) -> tuple[list[Path], torch.Tenso
         readable.append(path)
         images.append(torch.from_numpy(pixels))
     if not images:
-        raise DataError("\n".join(errors))
+        raise DataError("\n".join(errors) or f"There is no image in {', '.join(map(str, paths))}.")
     return readable, torch.stack(images), errors
 
 

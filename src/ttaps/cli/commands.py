@@ -84,7 +84,7 @@ class Adapt(OwnNetworkOptions, DeviceOptions, JsonOption):
     model: ModelName
     """A model by name (cifar10; ttaps info lists them), a run folder, or your own network, like my_nets.py:make_net."""
     images: Annotated[tuple[Path, ...], Positional, arg(metavar="IMAGE...", help_behavior_hint="(required)")]
-    """Image files, of any size."""
+    """Image files of any size, or folders of them."""
     method: str = "ttaps:tuned"
     """Method, preset and settings, like ttaps:tuned[steps=6] (ttaps methods lists them). Its settings are also options:
     ttaps adapt --method memo --help shows those of memo."""

@@ -5,8 +5,20 @@ from typing import Any
 
 from ttaps.cli import commands, common
 from ttaps.errors import UsageError
-from ttaps.model.registry import folder_of, known_models
+from ttaps.model.config import ModelConfig
+from ttaps.model.folder import describe_intact, noted_fingerprint
+from ttaps.model.registry import folder_of, is_reference, known_models
 from ttaps.progress import log_info
+
+NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("source", "augment"), ("", ())),
+    "bn": ("batch", ()),
+    **dict.fromkeys(("t3a", "lame", "tent", "eata", "sar", "cotta", "memo"), ("", ())),
+    "ttt": ("rotation", ("ttt",)),
+    "mt3": ("predictor", ("mt3",)),
+    "ttaps": ("", ("jt", "jt+ent")),
+}
+"""The part and the training objectives that each method needs of our own network: as the methods say, which need torch to be asked."""
 
 
 def info(options: commands.Info) -> None:
@@ -34,20 +46,31 @@ def info(options: commands.Info) -> None:
 
 
 def find_model(name: str, fingerprint: str) -> Path | None:
-    """Return the folder of the model of this name, if it still has this fingerprint."""
-    from ttaps.model.checkpoint import load_model
-
+    """Return the folder of the model of this name, if it is still the one with this fingerprint."""
     folder = folder_of(name)
-    return folder if load_model(folder).fingerprint == fingerprint else None
+    return folder if noted_fingerprint(folder) == fingerprint else None
 
 
 def describe(name: str, options: commands.Info) -> tuple[str, dict[str, Any]]:
-    """Return a model's card and its other properties."""
-    from ttaps.adaptation import supported_methods  # here: a list of names needs no torch
+    """Return a model's card, and everything else there is to know about it; with torch only if its folder does not say all of it."""
+    of_ttaps = not is_reference(name) and not common.describes_network(options)
+    if of_ttaps and (intact := describe_intact(folder_of(name))):
+        card, facts = intact
+        return card, {**facts, "methods": methods_of(ModelConfig(**facts["model"]), facts.get("objective", ""))}
+    from ttaps.adaptation import supported_methods
 
     model = common.load_model(name, options)
-    methods = supported_methods(model.network, model.objective)
-    return model.card, {**model.to_dict(), "methods": methods}
+    return model.card, {**model.to_dict(), "methods": supported_methods(model.network, model.objective)}
+
+
+def methods_of(config: ModelConfig, objective: str) -> list[str]:
+    """Return what ``supported_methods`` does for our own network, without one."""
+    parts = {"", config.norm, *config.heads}
+    return [
+        name
+        for name, (part, trained_by) in NEEDS.items()
+        if part in parts and (not objective or not trained_by or objective in trained_by)
+    ]
 
 
 def _short(value: object) -> str:

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,23 +14,24 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from ttaps import __version__
-from ttaps.config import from_dict, read_toml
+from ttaps.config import from_dict
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.files import write_bytes, write_text
 from ttaps.model.config import CONFIG, ModelConfig
+from ttaps.model.folder import (
+    AGAIN,
+    FORMAT,
+    WEIGHTS,
+    class_names,
+    read_config,
+    read_presets,
+    training_facts,
+    unusual_settings,
+    weights_hash,
+)
 from ttaps.model.network import Network, eval_mode, explain_failure
 from ttaps.model.own import Backbone, Classifier, backbone_factory, mismatch, source_file
 from ttaps.progress import log_info
-
-FORMAT = 1
-WEIGHTS = "model.safetensors"
-PRESETS = "presets.toml"
-AGAIN = "Get or train the model again"
-# What a fingerprint calls settings that have been renamed since the first fingerprints were written: those stay valid.
-FINGERPRINT_KEYS = {
-    **{"num_classes": "classes", "num_prototypes": "prototypes", "num_groups": "groups"},
-    **{"projection_dim": "projection", "hidden_dim": "hidden", "zero_init_residual": "zero_init"},
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,7 +103,7 @@ def save_model(folder: Path, network: Network, classes: tuple[str, ...], info: d
 def load_model(folder: Path, backbone: Backbone | None = None, features: int | None = None) -> Model:
     """Read a model folder; ``backbone`` (and its ``features``) as given to :class:`Network` if it is not our own ResNet."""
     path = folder / CONFIG
-    config = _read_config(path)
+    config = read_config(path)
     if backbone is None and "backbone" in config:
         backbone = _noted_backbone(config["backbone"], folder)
     elif backbone is not None and not isinstance(backbone, nn.Module):
@@ -116,30 +116,17 @@ def load_model(folder: Path, backbone: Backbone | None = None, features: int | N
     except (KeyError, TypeError, AttributeError, UsageError) as error:
         remedy = f"{AGAIN}, or undo the edits"
         raise CheckpointError(f"{path} does not describe a network ({error}).\n{remedy}.") from error
-    classes = config.get("classes") or [str(index) for index in range(model_config.num_classes)]
-    if not isinstance(classes, list) or len(classes) != model_config.num_classes:
-        raise CheckpointError(f"{path} must name {model_config.num_classes} classes, not {classes!r}.")
+    classes = class_names(config, model_config, path)
     _fill(network, weights, noted, folder / WEIGHTS)
     card = (folder / "README.md").read_text("utf-8") if (folder / "README.md").exists() else ""
-    info = {name: value for name, value in config.items() if name not in ("model", "classes", "fingerprint")}
-    about = folder.resolve().name, (known := fingerprint(network)), card, info, read_presets(folder, known)
-    return Model(network.eval(), tuple(map(str, classes)), *about)
-
-
-def read_presets(folder: Path, weights: str = "") -> dict[str, Any]:
-    """Return the presets in a model's folder; empty if there are none, or if they were made for other weights.
-    ``weights`` is the fingerprint of the current weights; by default the one recorded in their file."""
-    if not (folder / PRESETS).exists():
-        return {}
-    presets = read_toml(folder / PRESETS)
-    if not weights:
-        with suppress(SafetensorError, OSError), safe_open(folder / WEIGHTS, framework="pt") as file:
-            weights = (file.metadata() or {}).get("fingerprint", "")
-    if presets.get("fingerprint") != weights:
-        text = "was made for other weights and is not used: run ttaps tune again"
-        log_info(f"{folder / PRESETS} {text}.")
-        return {}
-    return presets
+    about = (
+        folder.resolve().name,
+        (known := fingerprint(network)),
+        card,
+        training_facts(config),
+        read_presets(folder, known),
+    )
+    return Model(network.eval(), classes, *about)
 
 
 def own_model(network: Network | Classifier, name: str, classes: Sequence[str] = ()) -> Model:
@@ -189,31 +176,15 @@ def fingerprint(network: Network | Classifier) -> str:
         front = [*network.normalize.mean.flatten().tolist(), *network.normalize.std.flatten().tolist()]
         changed: dict[str, Any] = {"module": type(network.module).__name__, "size": network.image_size, "front": front}
     else:
-        values, usual = dataclasses.asdict(network.config), dataclasses.asdict(ModelConfig())
-        changed = {FINGERPRINT_KEYS.get(name, name): values[name] for name in values if values[name] != usual[name]}
-    digest = hashlib.sha256(json.dumps(changed, sort_keys=True).encode())
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())  # numpy has no bfloat16
-    return digest.hexdigest()[:12]
+        changed = unusual_settings(network.config)
+    weights = sorted(network.state_dict().items())
+    return weights_hash(
+        changed, ((name, tuple(tensor.shape), str(tensor.dtype), _bytes(tensor)) for name, tensor in weights)
+    )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.parent.is_dir():
-        remedy = "Use a run folder of 'ttaps train' or a name that 'ttaps info' lists."
-        raise CheckpointError(f"There is no model folder {path.parent}.\n{remedy}")
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path.parent} is not a model folder: it has no {CONFIG}.") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"Cannot read {path}: {error}") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        found = config.get("format") if isinstance(config, dict) else None
-        ours = f"this version of ttaps ({__version__}) reads format {FORMAT}"
-        remedy = "Install the version that wrote it, or train it again."
-        raise CheckpointError(f"{path} has format {found!r}; {ours}.\n{remedy}")
-    return config
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()  # numpy has no bfloat16
 
 
 def _read_weights(path: Path) -> tuple[dict[str, Tensor], str]:

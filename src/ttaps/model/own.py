@@ -4,7 +4,6 @@ import hashlib
 import importlib
 import importlib.util
 import pickle
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -21,8 +20,8 @@ from torch import Tensor, nn
 from ttaps.config import did_you_mean
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.model.network import Normalize
+from ttaps.model.registry import is_reference
 
-REFERENCE = re.compile(r"(?P<place>.+\.py|\w+(\.\w+)*):(?P<name>\w+)")
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
 Factory = Callable[[], nn.Module]
 Backbone = nn.Module | Factory | str
@@ -45,25 +44,21 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, classes)."""
-        return logits_of(self.module(self.normalize(images)))
+        return logits_of(self.module(self.normalize(images)), len(images))
 
 
-def logits_of(output: Any) -> Tensor:
-    """Return the logits in what a classifier returned: a tensor, the first of a tuple, or ``logits`` of a dict or an object."""
+def logits_of(output: Any, count: int) -> Tensor:
+    """Return the logits in what a classifier returned for so many images: a tensor, the first of a tuple, or ``logits`` of a dict or an
+    object."""
     found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     found = found[0] if isinstance(found, tuple | list) and found else found
-    if not isinstance(found, Tensor) or found.ndim != 2:
-        shape = f" of shape {tuple(found.shape)}" if isinstance(found, Tensor) else ""
-        raise UsageError(
-            f"The module returns {type(output).__name__}{shape}; a classifier returns logits (N, classes), or a tuple, dict or "
-            "object that holds them first or as 'logits'."
-        )
-    return found
-
-
-def is_reference(text: str) -> bool:
-    """Tell whether a text names a factory in a file or a module: ``my_nets.py:make_net``, ``package.nets:make_net``."""
-    return REFERENCE.fullmatch(text) is not None and not Path(text).exists()
+    if isinstance(found, Tensor) and found.ndim == 2 and len(found) == count and found.is_floating_point():
+        return found
+    shape = f" of shape {tuple(found.shape)} and {found.dtype} for N = {count}" if isinstance(found, Tensor) else ""
+    raise UsageError(
+        f"The module returns {type(output).__name__}{shape}; a classifier returns logits (N, classes), or a tuple, a dict or an "
+        "object that holds them first or as 'logits'."
+    )
 
 
 def make_module(reference: str) -> nn.Module:

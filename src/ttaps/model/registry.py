@@ -1,5 +1,6 @@
 """Models by name: those inside the package and, in a clone, those of the repository."""
 
+import re
 from pathlib import Path
 
 from ttaps.config import did_you_mean
@@ -9,6 +10,7 @@ from ttaps.progress import log_info
 
 EMBEDDED = Path(__file__).parents[1] / "models"
 PUBLISHED = Path(__file__).parents[3] / "models"  # of the repository; an installed package has only the embedded ones
+REFERENCE = re.compile(r"(?P<place>.+\.py|\w+(\.\w+)*):(?P<name>\w+)")
 
 
 def known_models() -> dict[str, Path]:
@@ -29,3 +31,8 @@ def folder_of(model: str | Path) -> Path:
     if not found.exists():
         raise CheckpointError(f"There is no model '{model}': no such folder{did_you_mean(str(model), inside)}.")
     return found
+
+
+def is_reference(text: str) -> bool:
+    """Tell whether a text names a factory in a file or a module: ``my_nets.py:make_net``, ``package.nets:make_net``."""
+    return REFERENCE.fullmatch(text) is not None and not Path(text).exists()

@@ -8,8 +8,6 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader
-
 from ttaps import __version__
 from ttaps.errors import DataError
 from ttaps.evaluation.statistics import significant
@@ -62,6 +60,8 @@ def write_report(
 
 def page(tables: Sequence[Table], figures: Sequence[ReportFigure], notes: Sequence[str]) -> str:
     """Return a report as HTML: a summary, then tables, those of lower severities folded up, with protocol, figures, intervals, tests."""
+    from jinja2 import Environment, FileSystemLoader  # here: tables in a terminal need none of it
+
     loader = FileSystemLoader(Path(__file__).parent)
     engine = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     engine.filters["png"] = _png

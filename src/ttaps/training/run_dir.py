@@ -16,7 +16,7 @@ from torch import Tensor
 from ttaps.config import flat, to_toml
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.files import cannot_write, file_lock, remove_partials, write_bytes, write_text
-from ttaps.model.checkpoint import WEIGHTS
+from ttaps.model.folder import WEIGHTS
 from ttaps.training.config import TrainConfig, load_preset
 
 SETTINGS, METRICS, STATE = "train.toml", "metrics.jsonl", "resume.safetensors"

@@ -22,7 +22,8 @@ from ttaps.errors import UsageError
 from ttaps.evaluation.statistics import calibration_error, measure
 from ttaps.evaluation.store import Store
 from ttaps.files import file_lock, make_room, write_text
-from ttaps.model.checkpoint import PRESETS, Model
+from ttaps.model.checkpoint import Model
+from ttaps.model.folder import PRESETS
 from ttaps.model.registry import folder_of
 from ttaps.progress import log_info, text_table
 from ttaps.tuning.choice import GUARD, Option, best, ranked
