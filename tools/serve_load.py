@@ -30,7 +30,7 @@ import ttaps
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.sample import FOLDER, read_sample
 
-REQUESTS, CLIENTS, TRIES, WARM, PAIRS = 500, 32, 5, 40, 40
+REQUESTS, CLIENTS, TRIES, WARM, PAIRS = 500, 32, 5, 40, 20
 SPECS = ("source", "augment:tuned", "tent", "ttaps:tuned", "ttaps:tuned[confidence_threshold=1]")
 CORRUPTIONS = ("fog", "snow", "gaussian_noise", "contrast")
 BAD: tuple[tuple[dict[str, Any], int], ...] = (
