@@ -24,8 +24,8 @@ FOLDER = Path(__file__).parent.parent / "docs"
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
 PATIENCE = 120_000  # milliseconds
 SHOTS: dict[str, dict[str, Any]] = {
-    "serve": {"viewport": {"width": 1440, "height": 830}},
-    "serve-dark": {"viewport": {"width": 1440, "height": 830}, "color_scheme": "dark"},
+    "serve": {"viewport": {"width": 1440, "height": 860}},
+    "serve-dark": {"viewport": {"width": 1440, "height": 860}, "color_scheme": "dark"},
     "serve-compare": {"viewport": {"width": 1440, "height": 900}},
     "serve-phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
 }
@@ -36,6 +36,7 @@ def main(folder: Path) -> None:
     if chromium is None:
         sys.exit("Screenshots need Chromium: apt-get install -y chromium")
     expect.set_options(timeout=PATIENCE)
+    folder.mkdir(parents=True, exist_ok=True)
     with service() as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
         for name, options in SHOTS.items():
@@ -47,7 +48,9 @@ def main(folder: Path) -> None:
                 expect(page.locator(".lane")).to_have_count(2)
                 expect(page.locator("#announce")).to_contain_text("augmentation")
             if name == "serve-phone":
-                page.locator(".map-stage").evaluate("(stage) => scrollTo({ top: stage.offsetTop - 60 })")
+                page.locator(".map-stage").evaluate(
+                    "(stage) => scrollBy({ top: stage.getBoundingClientRect().top - 60 })"
+                )
             write(folder / f"{name}.png", page.screenshot())
             page.close()
         browser.close()

@@ -1,6 +1,7 @@
 """Load on loopback: 500 requests from 32 clients, good, bad, huge and aborted ones, against ``ttaps serve``.
 
 Every good answer must be that of ttaps.adapt, bit for bit; every other one a clear refusal; the memory must come back.
+Before it, one client alone: how long an answer takes relative to ttaps.adapt in this process, in turns.
 Run it as: nice -n 5 python tools/serve_load.py cifar10
 """
 
@@ -29,7 +30,7 @@ import ttaps
 from ttaps.data.corruptions import corrupt_set
 from ttaps.data.sample import FOLDER, read_sample
 
-REQUESTS, CLIENTS, TRIES, WARM = 500, 32, 5, 40
+REQUESTS, CLIENTS, TRIES, WARM, PAIRS = 500, 32, 5, 40, 20
 SPECS = ("source", "augment:tuned", "tent", "ttaps:tuned", "ttaps:tuned[confidence_threshold=1]")
 CORRUPTIONS = ("fog", "snow", "gaussian_noise", "contrast")
 BAD: tuple[tuple[dict[str, Any], int], ...] = (
@@ -84,6 +85,7 @@ class Load:
         """Send a few requests one by one, so that everything is in use that is used at all; then load it twice."""
         self.client.get("/api/start")
         wrong = [outcome for outcome in map(self.request, range(WARM)) if outcome.wrong]
+        self.compare()
         for _ in range(2):
             self.wait_until_idle()
             before, most, began, used = self.memory(), 0, time.monotonic(), self.cpu()
@@ -99,6 +101,25 @@ class Load:
         for outcome in wrong[:10]:
             print(f"WRONG {outcome.case}: {outcome.wrong}")
         return int(bool(wrong))
+
+    def compare(self) -> None:
+        """Print how long an answer takes, alone, relative to the same in this process: medians and quartiles of pairs, in turns."""
+        for spec in SPECS:
+            pairs = [self.pair(random.Random(number), spec, number % 2) for number in range(PAIRS)]
+            ratios = np.quantile([service / library for service, library in pairs], (0.5, 0.25, 0.75))
+            service, library = np.median(pairs, axis=0)
+            figures = "{:.2f} ({:.2f} to {:.2f})".format(*ratios)
+            print(f"| {spec} | {len(pairs)} | {service:.3f} | {library:.3f} | {figures} |")
+
+    def pair(self, choose: random.Random, spec: str, library_first: int) -> tuple[float, float]:
+        """Return the seconds of one request to the service, and of the same damage and adaptation in this process."""
+        wanted, times = {**self.subject(choose), "method": spec}, [0.0, 0.0]
+        work = (lambda: self.client.post("/api/adapt", json=wanted), lambda: self.expected(wanted))
+        for which in (library_first, 1 - library_first):
+            began = time.perf_counter()
+            work[which]()
+            times[which] = time.perf_counter() - began
+        return times[0], times[1]
 
     def report(self, outcomes: list[Outcome], seconds: float, used: float, before: int, most: int, after: int) -> None:
         """Print the figures."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import ttaps
@@ -66,7 +67,7 @@ def test_rows_have_names_and_can_be_filtered(with_results: Served) -> None:
     assert with_results.client.get("/api/results/rows?limit=501").status_code == 422
 
 
-def test_an_image_adapted_to_live_is_what_is_stored(with_results: Served) -> None:
+def test_an_image_adapted_to_live_is_what_is_stored(with_results: Served, capsys: pytest.CaptureFixture[str]) -> None:
     stored = load_rows([folder_of(with_results)])
     for row in with_results.client.get("/api/results/rows?limit=3").json()["rows"]:
         wanted = {name: row[name] for name in ("experiment", "corruption", "severity", "image")}
@@ -79,6 +80,9 @@ def test_an_image_adapted_to_live_is_what_is_stored(with_results: Served) -> Non
         assert answer["probability_before"] == own["confidence_before"]
         assert (answer["label"], answer["outcome"]) == (row["after"], row["outcome"])
         assert answer["command"].startswith(f"ttaps evaluate {with_results.model} --data sample --corruptions")
+        assert len(answer["python"].splitlines()) <= 6
+        exec(answer["python"])
+        assert capsys.readouterr().out == f"{torch.tensor([answer['trace']])}\n"
 
 
 @pytest.mark.parametrize(

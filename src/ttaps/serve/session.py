@@ -149,7 +149,7 @@ class Session:
         name, severity, number = wanted.corruption, wanted.severity, wanted.image
         chosen = f" --corruptions {name} --severity {severity}" if severity else ""
         only = f', corruptions=["{name}"], severities=[{severity}]' if severity else ""
-        lines = ["from ttaps.evaluation.benchmark import open_benchmark", "from ttaps.evaluation.plan import Item"]
+        lines = ["from ttaps.evaluation.benchmark import Item, open_benchmark"]
         lines.append(f'image = open_benchmark("{data}"{only}).read([Item("{name}", {severity}, {number})])')
         known, key = label if label in self.classes else None, derive_seed(seed, data, name, severity, number)
         return Picture(image, known, key, tuple(lines), f"--data {data}{chosen}")

@@ -115,4 +115,4 @@ def bars(page: Any, lane: int = 0) -> list[str]:
 
 
 def percents(probabilities: list[float]) -> list[str]:
-    return [f"{int(100 * each + 0.5)} %" for each in probabilities]
+    return [f"{int(100 * each + 0.5)}\N{NO-BREAK SPACE}%" for each in probabilities]

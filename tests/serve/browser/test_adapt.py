@@ -89,6 +89,27 @@ def test_steps_on_the_way_are_numbered_where_they_lie_apart(open_page: OpenPage)
     assert numbers == ["1", "3"]
 
 
+def test_the_loss_is_shown_at_every_step_and_only_there(open_page: OpenPage) -> None:
+    """Losses of steps 1 to 3, which fill the axis from end to end; before the first step no dot, then one at the step shown."""
+    shown = open_page().evaluate(
+        """async () => {
+          const { LossChart } = await import("/static/js/loss.js");
+          const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+          const chart = new LossChart(svg), run = { losses: [null, 3, 2, 1], steps: 3 };
+          const dot = (time) => (chart.show(run, time), ["cx", "visibility"].map((name) => svg.querySelector(".now").getAttribute(name)));
+          const dots = [0, 1, 2, 3].map(dot);
+          const points = svg.querySelector(".line").getAttribute("points").split(" ").map((point) => point.split(",")[0]);
+          const texts = [...svg.querySelectorAll(".steps text")];
+          const places = texts.slice(1).map((text) => text.getAttribute("x"));
+          return { dots, points, places, names: texts.map((text) => text.textContent) };
+        }"""
+    )
+    assert shown["names"] == ["step", "1", "2", "3"]
+    assert shown["places"] == shown["points"]  # each number is below its point
+    assert float(shown["points"][1]) == (float(shown["points"][0]) + float(shown["points"][2])) / 2
+    assert shown["dots"] == [[shown["points"][0], "hidden"], *([place, "visible"] for place in shown["points"])]
+
+
 def test_z_walks(open_page: OpenPage, site: Served) -> None:
     page, last = open_page(reduced_motion="no-preference"), len(site.adapt(**site.start, method=TUNED)["trace"]) - 1
     sync_api.expect(page.locator("#step")).to_have_text(f"step {last} of {last}")
@@ -190,7 +211,7 @@ def test_a_sure_image_is_left_as_it_is_and_the_page_says_so(open_page: OpenPage)
     page.get_by_role("button", name="Settings").click()
     threshold = page.get_by_label("confidence threshold")  # of ten classes one has at least 10 %
     announced(page, lambda: (threshold.fill("0.1"), page.keyboard.press("Tab")))
-    words = r"Unchanged: it was already sure \(at least 10 %\), (and right|but wrong), so no step was taken."
+    words = r"Unchanged: already sure \(at least 10\s%\), (and right|but wrong); no step taken."
     assert re.fullmatch(words, page.locator(".words").text_content())
     assert page.locator("#scrubber").is_disabled()
 
@@ -216,6 +237,10 @@ def test_two_methods_side_by_side(open_page: OpenPage, site: Served) -> None:
     boxes = [page.locator(".lane").nth(lane).bounding_box() for lane in (0, 1)]
     assert boxes[0]["y"] == boxes[1]["y"]
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    for place in (".caption", ".about", ".loss figcaption"):
+        texts = page.locator(f"#pipeline {place}").all()
+        assert texts, place
+        assert all(text.is_visible() for text in texts), place
     page.locator("#scrubber").press("Home")
     sync_api.expect(page.locator("#step")).to_have_text("before")
     assert bars(page, 0) == bars(page, 1) == percents(answers[0]["trace"][0])  # both start from the same network
@@ -256,7 +281,7 @@ def test_who_does_better_is_said_in_a_line(
         for name, (label, probability) in (("A", one), ("B", other))
     ]
     said = words_page.evaluate("async (pair) => (await import('/static/js/words.js')).winner(...pair)", pair)
-    assert said == words
+    assert said.replace("\N{NO-BREAK SPACE}", " ") == words
 
 
 def test_lines_are_copied(open_page: OpenPage) -> None:

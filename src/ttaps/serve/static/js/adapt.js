@@ -3,7 +3,7 @@
 import { gone, postJson } from "./api.js";
 import { showCode } from "./code.js";
 import { Damage } from "./damage.js";
-import { debounced, find } from "./dom.js";
+import { calm, debounced, find } from "./dom.js";
 import { Lane } from "./lane.js";
 import { ownImages } from "./own-image.js";
 import { Player } from "./player.js";
@@ -171,7 +171,8 @@ export class AdaptTab {
     find("#pipeline").classList.toggle("two", two);
     find("#winner").hidden = !two;
     button.setAttribute("aria-pressed", String(two));
-    button.textContent = two ? "Stop comparing" : "Compare with another method";
+    button.textContent = two ? "Stop comparing" : "Compare two methods";
+    if (two) find("#lanes").scrollIntoView({ block: "nearest", behavior: calm() ? "auto" : "smooth" }); // if they do not fit
     this.again();
   }
 

@@ -42,7 +42,7 @@ export class Damage {
     this.select.value = this.subject.corruption;
     this.slider.value = this.subject.severity;
     this.select.disabled = this.slider.disabled = this.subject.fixed;
-    find("#damage-caption").textContent = this.subject.fixed ? "As stored; its damage cannot be changed." : "All that the network sees, pixel by pixel.";
+    find("#damage-caption").textContent = this.subject.fixed ? "As stored; its damage cannot be changed." : "All that the network sees.";
     this.number();
   }
 

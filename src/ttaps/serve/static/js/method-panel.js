@@ -97,7 +97,7 @@ export class MethodPanel {
       input.closest(".setting").classList.toggle("changed", input.dataset.name in this.own);
     }
     const { summary, adapts } = this.base.method;
-    this.about.replaceChildren(make("code", {}, this.spec), summary);
+    this.about.replaceChildren(make("code", {}, this.spec), summary.split(". ")[0].replace(/\.?$/, "."));
     this.about.title = `${summary}\nAdapts: ${adapts}.`;
   }
 }

@@ -1,6 +1,6 @@
 /** Numbers and names as people read them. */
 
-export const percent = (share) => (Number.isFinite(share) ? `${Math.round(100 * share)} %` : "–");
+export const percent = (share) => (Number.isFinite(share) ? `${Math.round(100 * share)}\u00a0%` : "–");
 
 export const tenths = (value) => (Number.isFinite(value) ? value.toFixed(1) : "–");
 
@@ -26,7 +26,7 @@ export function verdict(result, threshold) {
   const sure = !result.adapted && threshold < 1 && result.probability_before >= threshold;
   if (sure) {
     const right = result.true_label ? (result.true_label === result.label ? ", and right" : ", but wrong") : "";
-    return `Unchanged: it was already sure (at least ${percent(threshold)})${right}, so no step was taken.`;
+    return `Unchanged: already sure (at least ${percent(threshold)})${right}; no step taken.`;
   }
   if (OUTCOMES[result.outcome]) return OUTCOMES[result.outcome];
   const same = result.label === result.label_before;
