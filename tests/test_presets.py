@@ -115,9 +115,8 @@ def test_models_of_one_trunk_have_the_same_cross_entropy() -> None:
     assert (baseline.init_from, jt.init_from) == ("trunk-cifar10", "baseline-cifar10")
     assert replace(jt, objective="jt+ent") == jt_ent
     assert baseline.augmentation == trunk.augmentation
-    assert (
-        replace(jt.augmentation, prime_swav_share=0.0) == trunk.augmentation
-    )  # the second SwAV view is the joint loss's
+    # the second SwAV view belongs to the joint loss
+    assert replace(jt.augmentation, prime_swav_share=0.0) == trunk.augmentation
 
 
 def test_a_preset_inherits_from_a_preset_or_a_file_beside_it(tmp_path: Path) -> None:
