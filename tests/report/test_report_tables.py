@@ -54,7 +54,8 @@ def test_a_report_needs_no_torch_unless_it_shows_images(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["rrr", "www", "rrr"]}, "memo")
     arguments = ["report", str(tmp_path), "--html", str(tmp_path / "page.html"), "--figures", str(tmp_path / "figures")]
     imports = "import sys, ttaps.report.figures.learning; from ttaps.cli import main"
-    code = f"{imports}; assert main({arguments}) == 0; sys.exit('torch' in sys.modules)"
+    export = ["results", "export", str(tmp_path), str(tmp_path / "rows.csv")]
+    code = f"{imports}; assert main({arguments}) == main({export}) == 0; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert len(list((tmp_path / "figures").iterdir())) == 10
 
