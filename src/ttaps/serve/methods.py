@@ -15,6 +15,8 @@ from ttaps.errors import UsageError
 from ttaps.model.checkpoint import Model
 
 DEFAULTS = ("ttaps:tuned", "augment:tuned", "source")
+# The page is there to show steps: it takes several and adapts to images too that the model is sure of.
+PAGE_SETTINGS = {"ttaps:tuned": {"steps": 6, "confidence_threshold": 1.0}}
 # Bounds of one request's time and memory; ttaps adapt has none.
 MOST = {"steps": 100, "num_pairs": 64, "num_views": 128, "view_pool": 2560, "width": 16, "depth": 16, "pad": 64}
 MOST |= {"padding": 64, "batch_size": 1024, "patience": 100, "max_iterations": 1000, "fisher_images": 2000}

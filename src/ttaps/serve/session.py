@@ -17,7 +17,7 @@ from torch import Tensor
 from ttaps import __version__
 from ttaps.adaptation import Method, Result, Ttaps, ensure_supported
 from ttaps.adaptation.engine import CarriedState
-from ttaps.adaptation.spec import method_spec
+from ttaps.adaptation.spec import method_spec, parse_method
 from ttaps.api import adapt_prepared, content_key, load, prepare
 from ttaps.data.corruptions import check_corruption, corrupt_set
 from ttaps.data.images import fit
@@ -27,7 +27,7 @@ from ttaps.model import as_network
 from ttaps.rng import derive_seed
 from ttaps.serve.images import decode, png
 from ttaps.serve.layout import layout, place
-from ttaps.serve.methods import choose, default_method, describe_methods
+from ttaps.serve.methods import PAGE_SETTINGS, choose, default_method, describe_methods
 from ttaps.serve.pool import Job
 from ttaps.serve.results import ResultsFolder, outcome_of
 from ttaps.serve.schema import Subject
@@ -64,6 +64,7 @@ class Session:
         self.size = self.model.image_size
         self.samples, self.indices = read_sample(), json.loads((FOLDER / "indices.json").read_text())["test"]
         self.default_method, self.methods = default_method(self.model), describe_methods(self.model)
+        self.page_settings = PAGE_SETTINGS.get(self.default_method, {})
         self.has_map = self.model.objective in ("", *Ttaps.trained_by)
         # The classifier's input is z, whatever the method; each image is adapted to on a thread of its own.
         self.last = threading.local()
@@ -74,7 +75,8 @@ class Session:
         prototypes = self.network.config.num_prototypes if self.has_map else 0
         facts = {name: getattr(self.model, name) for name in ("name", "fingerprint", "objective", "classes")}
         facts |= {"image_size": self.size, "num_prototypes": prototypes, "device": self.device}
-        return {**facts, "default_method": self.default_method, "version": __version__}
+        facts |= {"default_method": self.default_method, "page_settings": self.page_settings}
+        return {**facts, "version": __version__}
 
     @cached_property
     def points(self) -> NDArray[np.float64]:
@@ -92,10 +94,11 @@ class Session:
 
     @cached_property
     def start(self) -> dict[str, Any]:
-        """An image for the page to start with: of the first of each class, the one that the default method fixes most clearly.
+        """An image for the page to start with: of the first of each class, the one that what the page begins with fixes most clearly.
 
         Under noise if there is one, else under the first corruption that has one; else the one whose probabilities change most."""
-        method, best = self.choose(None)[0], (-1.0, "", 0)
+        method = parse_method(self.default_method, self.page_settings, self.model.presets)
+        best = (-1.0, "", 0)
         known = set(self.samples.classes) <= set(self.classes)
         for name in ("gaussian_noise", *SAMPLE_CORRUPTIONS) if known else ("gaussian_noise",):
             images, _ = prepare(read_sample(name).images[: len(self.samples.classes)], self.size)

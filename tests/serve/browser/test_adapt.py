@@ -14,7 +14,7 @@ import ttaps
 from serve.browser.conftest import OpenPage, bars, percents, shown
 from serve.conftest import Served
 
-TUNED = "ttaps:tuned"
+TUNED = "ttaps:tuned[steps=6,confidence_threshold=1]"  # what the page begins with
 NAMES = {TUNED: "TTAPS, tuned", "augment:tuned": "Test-time augmentation, tuned"}
 WORDS = {"fixed": "Fixed", "broken": "Broken", "changed": "Still wrong", "unchanged": "Unchanged"}
 # A file as the browser would hand it over when it is dropped or pasted.
@@ -176,20 +176,20 @@ def test_settings_make_the_method(open_page: OpenPage, site: Served) -> None:
     page = open_page()
     page.get_by_role("button", name="Settings").click()
     threshold = ttaps.load("cifar10").presets["ttaps"]["tuned"]["confidence_threshold"]
-    assert (
-        page.get_by_label("confidence threshold").input_value() == f"{threshold:g}" != "1"
-    )  # not the method's default
+    assert page.get_by_label("confidence threshold").input_value() == "1"  # the page adapts to every image
     said = announced(page, lambda: (page.get_by_label("steps", exact=True).fill("4"), page.keyboard.press("Tab")))
-    spec = "ttaps:tuned[steps=4]"
+    spec = "ttaps:tuned[steps=4,confidence_threshold=1]"
     answer = site.adapt(**site.start, method=spec)
     assert bars(page) == percents(answer["trace"][-1])
     assert spec in page.locator(".code code").first.text_content()
     assert page.locator(".lane .about code").text_content() == spec
     assert page.locator("#scrubber").get_attribute("max") == "4"
-    assert page.get_by_role("button", name="Settings (1 changed)").is_visible()
+    assert page.get_by_role("button", name="Settings (2 changed)").is_visible()
     assert said.startswith(f"{NAMES[TUNED]}: ")
     announced(page, lambda: page.get_by_role("button", name="Reset").click())
-    assert page.locator(".code code").first.text_content() == site.adapt(**site.start, method=TUNED)["command"]
+    assert page.locator(".code code").first.text_content() == site.adapt(**site.start, method="ttaps:tuned")["command"]
+    # the model's own preset, not the method's default
+    assert page.get_by_label("confidence threshold").input_value() == f"{threshold:g}" != "1"
 
 
 def test_a_wrong_setting_is_refused_in_the_words_of_the_command_line(browser: Any, site: Served) -> None:

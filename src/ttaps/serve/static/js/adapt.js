@@ -41,7 +41,7 @@ export class AdaptTab {
   /** Fill in what the service says of the model, and start with an image on which it does something, unless one is chosen already. */
   loadModel(facts) {
     this.facts = facts;
-    this.lanes[0].fill(facts, facts.model.default_method);
+    this.lanes[0].fill(facts, facts.model.default_method, facts.model.page_settings);
     find(".compare-button").disabled = find("#adapt").disabled = false;
     if (this.subject.about) return this.again();
     const { sample, ...damage } = facts.start;

@@ -24,11 +24,11 @@ export class Lane {
   }
 
   /** Fill in what the service says of the model. */
-  fill({ model, prototypes, methods }, spec) {
+  fill({ model, prototypes, methods }, spec, own = {}) {
     this.classes = model.classes;
     this.map.fill(prototypes, model.classes);
     this.bars.fill(model.classes);
-    this.panel = new MethodPanel(this.root, methods, spec, () => this.choose());
+    this.panel = new MethodPanel(this.root, methods, spec, () => this.choose(), own);
     this.choose(true);
   }
 

@@ -12,8 +12,9 @@ export class MethodPanel {
    * @param {object[]} methods what /api/methods answers
    * @param {string} spec the base chosen first
    * @param {() => void} changed called whenever the spec is another one
+   * @param {object} own settings of the base that are changed at first
    */
-  constructor(root, methods, spec, changed) {
+  constructor(root, methods, spec, changed, own = {}) {
     this.select = find(".method", root);
     this.form = find(".settings", root);
     this.button = find(".settings-button", root);
@@ -27,7 +28,7 @@ export class MethodPanel {
     this.button.addEventListener("click", () => this.toggle());
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.button.disabled = this.select.disabled = false;
-    this.choose(spec, true);
+    this.choose(spec, true, own);
   }
 
   /** The method with its settings, as the service and the command line read it. */
@@ -44,11 +45,11 @@ export class MethodPanel {
     return this.bases.some((base) => base.spec === spec && base.method.supported);
   }
 
-  choose(spec, quietly = false) {
+  choose(spec, quietly = false, own = {}) {
     this.base = this.bases.find((base) => base.spec === spec) ?? this.bases[0];
     this.select.value = this.base.spec;
     this.defaults = baseSettings(this.base.method, this.base.preset);
-    this.own = {};
+    this.own = Object.fromEntries(Object.entries(own).filter(([name, value]) => !same(value, this.defaults[name])));
     this.build();
     if (!quietly) this.changed();
   }
@@ -69,7 +70,7 @@ export class MethodPanel {
 
   field(name, schema) {
     const id = `${this.form.id}-${name}`;
-    const input = control(schema, this.defaults[name], id);
+    const input = control(schema, this.setting(name), id);
     input.dataset.name = name;
     const message = make("p", { id: `${id}-help`, className: "help" }, schema.description ?? "");
     (input.matches("fieldset") ? input.querySelectorAll("input") : [input]).forEach((one) =>
