@@ -2,7 +2,7 @@
 
 Run it as: python tools/torture.py --seed 0 --jobs 2
 Some time of every part: python tools/torture.py --minutes 15
-Parts, or a few trials of each: python tools/torture.py --parts kills,disks --short
+Parts, or a few trials of each: python tools/torture.py --parts kills,full-disks --short
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from reliability import faults
 from reliability.case import Case, Failed, Place, Skipped
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = {"disks": 28, "kills": 14, "inputs": 7, "stress": 5, "supply": 2}
+PARTS = {"failing-disks": 16, "kills": 14, "full-disks": 12, "inputs": 7, "stress": 5, "supply": 2}
 """With their shares of the time."""
 ENOUGH = {"kills": ("kill -9", 120), "inputs": ("", 10_000), "stress": ("", 20)}
 """What is enough where no time is given: trials whose names begin so. Disks and supply end when everything has been tried."""
@@ -58,7 +58,8 @@ class Line:
 
 def cases(name: str, place: Place) -> Iterator[Case]:
     """Return the trials of a part; imported here, for it needs torch."""
-    found: Iterator[Case] = importlib.import_module(f"reliability.{name}").cases(place, faults.shared())
+    module = importlib.import_module(f"reliability.{name.rpartition('-')[2]}")
+    found: Iterator[Case] = module.cases(place, faults.shared())
     return found
 
 
@@ -147,7 +148,7 @@ def one_part(name: str, asked: argparse.Namespace) -> list[Line]:
     scratch = Path(tempfile.mkdtemp(prefix="torture-", dir=memory if memory.is_dir() else None))
     lines: dict[str, Line] = {}
     try:
-        place = Place(random.Random(f"{asked.seed} {name}"), scratch, asked.short)
+        place = Place(random.Random(f"{asked.seed} {name}"), scratch, name, asked.short)
         run(name, cases(name, place), asked.minutes and 60 * asked.minutes, lines)
     except KeyboardInterrupt:
         lines["interrupted"] = Line(name, "set up", failures=["interrupted"])

@@ -23,7 +23,7 @@ TORTURE = Path(__file__).parents[2] / "tools" / "torture.py"
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="the fault injector needs gcc")
-@pytest.mark.parametrize("parts", ["disks", "kills", "inputs,supply", "stress"])
+@pytest.mark.parametrize("parts", ["full-disks,failing-disks", "kills", "inputs,supply", "stress"])
 def test_a_short_form_of_each_part(parts: str) -> None:
     command = [sys.executable, str(TORTURE), "--parts", parts, "--short", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

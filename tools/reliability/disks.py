@@ -28,6 +28,7 @@ FAULTS: dict[str, tuple[Kind, Action, int]] = {
     "full disk from call n on": (FULL, Action.FAIL_FROM, errno.ENOSPC),
     "input/output error at call n": (CHANGES | Kind.READ, Action.FAIL_ONCE, errno.EIO),
 }
+PARTS = {"full-disks": "full disk from call n on", "failing-disks": "input/output error at call n"}
 TIMES = 8  # that a call is waited for which only some runs make
 REMEDY = re.compile(
     "room|download it|permission|right to|choose another|again|move it away|remove|restore", re.IGNORECASE
@@ -228,16 +229,17 @@ def single_commands() -> Iterator[Subject]:
 
 
 def cases(place: Place, faults: Faults) -> Iterator[Case]:
-    """Yield every command on every kind of bad disk, then all calls, until every one has failed once."""
+    """Yield every command on one kind of bad disk, then all calls, until every one has failed once."""
+    fault = PARTS[place.part]
     with ready(place, brief=True):
         chosen = [SUBJECTS[number] for number in (2, 5, 8)] if place.short else single_commands()
         failing = [Failing(place, subject, faults) for subject in chosen]
         for one in failing:
-            yield Case(f"small disk: {one.subject.name}", one.small)
-            yield Case(f"read-only: {one.subject.name}", one.read_only)
-            for fault in FAULTS:
-                yield one.case(fault)
-                yield Case(f"{fault}, after a kill: {one.subject.name}", partial(one.after_a_kill, fault))
-        while not place.short and (left := [(one, fault) for one in failing for fault in FAULTS if one.left[fault]]):
-            one, fault = min(left, key=lambda pair: pair[0].seconds[pair[1]])  # each gets as much time as the others
+            if place.part == "full-disks":
+                yield Case(f"small disk: {one.subject.name}", one.small)
+            else:
+                yield Case(f"read-only: {one.subject.name}", one.read_only)
             yield one.case(fault)
+            yield Case(f"{fault}, after a kill: {one.subject.name}", partial(one.after_a_kill, fault))
+        while not place.short and (left := [one for one in failing if one.left[fault]]):
+            yield min(left, key=lambda one: one.seconds[fault]).case(fault)  # each gets as much time as the others
