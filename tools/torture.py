@@ -15,15 +15,15 @@ import os
 import platform
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 
 from reliability import faults
@@ -151,7 +151,7 @@ def one_part(name: str, asked: argparse.Namespace) -> list[Line]:
         place = Place(random.Random(f"{asked.seed} {name}"), scratch, name, asked.short)
         run(name, cases(name, place), asked.minutes and 60 * asked.minutes, lines)
     except KeyboardInterrupt:
-        lines["interrupted"] = Line(name, "set up", failures=["interrupted"])
+        lines["interrupted"] = Line(name, "interrupted", failures=["by Ctrl-C"])
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         Path(os.environ["TORTURE_FAULTS"]).unlink(missing_ok=True)
@@ -173,16 +173,23 @@ def in_a_process(asked: argparse.Namespace, whole: int, name: str) -> list[Line]
 
 
 def parts(asked: argparse.Namespace) -> list[Line]:
-    """Run the parts, the longest first, as many at once as there are jobs."""
+    """Run the parts, the longest first, as many at once as there are jobs; after Ctrl-C, return what those that ran had done."""
     longest = sorted(asked.parts, key=lambda name: -PARTS[name])
-    one = partial(in_a_process, asked, sum(PARTS[name] for name in longest))
+    whole = sum(PARTS[name] for name in longest)
     with ThreadPoolExecutor(asked.jobs) as pool:
-        return [line for lines in pool.map(one, longest) for line in lines]
+        running = [pool.submit(in_a_process, asked, whole, name) for name in longest]
+        try:
+            wait(running)
+        except KeyboardInterrupt:  # the processes of the parts heard it too
+            for part in running:
+                part.cancel()
+    return [line for part in running if not part.cancelled() for line in part.result()]
 
 
 def main() -> int:
     """Run the parts and say what came of them; return 1 if anything failed."""
     asked = arguments()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets a job in the background ignore it
     sys.path[:0] = [str(ROOT / folder) for folder in ("src", "tools", "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # for commands that are started anew
     began, load = time.monotonic(), os.getloadavg()[0]
