@@ -58,13 +58,13 @@ class Failing:
         self.fresh, self.killed = (place.inputs / f"{subject.name}, {how}" for how in ("fresh", "killed"))
         self.fresh.mkdir()
         subject.prepare(place, self.fresh)
-        found, self.calls, self.left, self.seconds = [], {}, {}, dict.fromkeys(FAULTS, 0.0)
+        found, self.calls, self.kinds, self.left, self.seconds = [], {}, {}, {}, dict.fromkeys(FAULTS, 0.0)
         for fault, (kinds, _, _) in FAULTS.items():
             with self._begin() as folder, faults.armed(folder, kinds):
                 subject.run(place, folder, 0)
                 self.calls[fault], called = faults.count, faults.called()
                 found.append(contents(folder))
-            self.left[fault] = deque(in_turn(called, place.rng))
+            self.left[fault], self.kinds[fault] = deque(in_turn(called, place.rng)), len(set(called))
         if wrong := difference(*found):
             raise Failed(f"two undisturbed runs of {subject.name} differ: {wrong}")
         self.finished = found[0]
@@ -76,8 +76,11 @@ class Failing:
         self.before = {False: known(self.fresh, place), True: known(self.killed, place)}
 
     def case(self, fault: str) -> Case:
-        """Return the trial of the next call that has not had its turn."""
-        return Case(f"{fault}: {self.subject.name}", partial(self.next_call, fault), of=self.calls[fault])
+        """Return the trial of the next call that has not had its turn; those like one that had it are counted by themselves."""
+        calls, kinds = self.calls[fault], self.kinds[fault]
+        first = calls - len(self.left[fault]) < kinds
+        what, of = (fault, kinds) if first else (f"{fault}, a call like one before", calls - kinds)
+        return Case(f"{what}: {self.subject.name}", partial(self.next_call, fault), of=of)
 
     def next_call(self, fault: str) -> int:
         """Let the next call that has not had its turn fail; two processes may make fewer calls than usual, then it is tried again."""
