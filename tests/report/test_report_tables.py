@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from helpers.small_results import FOG_SNOW, Traces, accuracy, before, fill, only_table
-from ttaps.errors import TtapsError
+from ttaps.errors import DataError, TtapsError
 from ttaps.evaluation.statistics import AVERAGE, STATISTICS, Z95, accuracy_table, compare_table, t_quantile, wilson
 from ttaps.evaluation.store import FILE, Store, merge
 from ttaps.report.columns import load_published, load_results
@@ -210,6 +210,20 @@ def test_published_averages_are_averages(data: str, methods: int) -> None:
     assert load_published("my-folder", 5).empty
     if data == "cifar10-c":
         assert numbers["MT3"]["brightness"] == 86.2
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "data,column,row\na,b,c\n", "data,column,row,value,std\na,b,fog,x,\n", "data,column,row,value,std\na,b,fog,inf,\n",
+     "data,column,row,value,std\na,b,fog,,\n", "data,column,row,value,std\na,,fog,1,\n",
+     "data,column,row,value,std\na,b,fog,1,\na,b,fog,2,\n", '"'],
+)  # fmt: skip
+def test_damaged_published_numbers_are_told(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = tmp_path / "published.csv"
+    damaged.write_text(content)
+    monkeypatch.setattr("ttaps.report.columns.PUBLISHED", damaged)
+    with pytest.raises(DataError, match=r"published.csv is damaged(.|\n)*Install the package again"):
+        load_published("cifar10-c", 5)
 
 
 def test_every_table_states_its_protocol(two_seeds: Path) -> None:

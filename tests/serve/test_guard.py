@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
-from serve.conftest import Served
+from serve.conftest import Served, wait_until
 from ttaps.cli import main
 
 REPORT = b"<!doctype html><title>A report</title>"
@@ -132,3 +135,25 @@ def test_without_the_extra_it_says_how_to_get_it(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["serve"]) == 1
     assert "pip install 'ttaps[serve]'" in capsys.readouterr().err
+
+
+HEARD = """
+import sys
+def hear(event, given):
+    if event in ("socket.bind", "socket.connect", "socket.getaddrinfo", "socket.sendto"):
+        print(event, given[1], file=sys.stderr, flush=True)
+sys.addaudithook(hear)
+from ttaps.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_it_listens_where_it_says_and_connects_nowhere(model_folder: Path) -> None:
+    command = [sys.executable, "-c", HEARD, "serve", str(model_folder), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "socket.bind ('127.0.0.1', 0)\n"
+        address = process.stderr.readline().partition(" shows model")[0]
+        wait_until(lambda: httpx.get(f"{address}health").json()["status"] == "ok")
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read().strip() == "ttaps serve: stopped."

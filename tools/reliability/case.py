@@ -35,8 +35,8 @@ class Place:
 
     rng: random.Random
     scratch: Path
+    part: str = ""
     short: bool = False
-    kept: Path | None = None  # where what failed is kept
     inputs: Path = field(init=False)
 
     def __post_init__(self) -> None:

@@ -151,7 +151,7 @@ def end_together(children: list[Child]) -> None:
     while len(children) > 1 and any(child.poll() is None for child in children):
         if since is None and any(child.poll() for child in children):
             since = time.monotonic()
-        if since and time.monotonic() - since > 1:
+        if since and time.monotonic() - since > 0.3:
             for child in children:
                 child.signal(signal.SIGTERM)
             return

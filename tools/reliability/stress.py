@@ -27,7 +27,7 @@ from ttaps.evaluation.plan import Shard
 from ttaps.evaluation.run import evaluate
 
 METHODS = "source,augment,tent[steps=2],memo[num_views=3],ttaps[steps=2,num_pairs=2,lr=3.0],ttaps:tuned[num_pairs=2]"
-IMAGES = 12
+IMAGES = 22  # under three corruptions: more than the largest group
 THREADS, GROUPS, SHARDS = (1, 2, 7), (1, 2, 3, 5, 8, 16, 33, 64), (1, 4)
 ORDERS = ("stratified", "reversed", "shuffled")
 

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ttaps.config import read_toml
+from ttaps.errors import DataError
 from ttaps.evaluation.frame import IDENTITY, ITEM, load_rows, load_traces
 from ttaps.evaluation.store import Sources, Store
 from ttaps.report.figures.style import SeriesStyle
@@ -18,6 +19,8 @@ RUN = ["fingerprint", "seed"]
 """Columns that tell the seeds of one table column apart: of training (another model) and of views."""
 PUBLISHED_SETS = {"cifar10-c": "cifar10-c", "cifar100-c": "cifar100-c", "sample": "cifar10-c"}
 """Which published set, of severity 5, stands beside which of ours; the sample is images of CIFAR-10-C."""
+PUBLISHED = Path(__file__).with_name("published.csv")
+PUBLISHED_TYPES = {"data": str, "column": str, "row": str, "value": float, "std": float}
 TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 
 
@@ -57,9 +60,17 @@ def load_results(folders: Sequence[Path]) -> Results:
 
 def load_published(data: str, severity: int | None) -> pd.DataFrame:
     """Return published accuracies in % (``value``, ``std``) by the paper's column and row; empty if none are published."""
-    numbers = pd.read_csv(Path(__file__).with_name("published.csv"))
+    try:
+        numbers = pd.read_csv(PUBLISHED, dtype=PUBLISHED_TYPES)[list(PUBLISHED_TYPES)]
+        numbers = numbers.set_index(["data", "column", "row"], verify_integrity=True)
+        if not numbers.fillna({"std": 0.0}).stack().between(0, 100).all() or numbers.index.to_frame().isna().any(
+            axis=None
+        ):
+            raise ValueError("a name is missing, or a number is not between 0 and 100")
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{PUBLISHED} is damaged: {error}.\nInstall the package again.") from error
     known = PUBLISHED_SETS.get(data) if severity == 5 else None
-    return numbers[numbers["data"] == known].set_index(["column", "row"])[["value", "std"]]
+    return numbers[numbers.index.get_level_values("data") == known].droplevel("data")
 
 
 PAPER_COLUMNS = {
