@@ -15,8 +15,8 @@ clean() { for model in cifar10 baseline-cifar10 jt+ent-cifar10; do evaluate $mod
 
 # CIFAR-10-C, severity 5, before adaptation.
 main() {
-  evaluate cifar10 --data cifar10-c --methods source --limit 2000 --out "$out/main"
-  for model in baseline-cifar10 jt+ent-cifar10; do evaluate $model --data cifar10-c --methods source --limit 1000 --out "$out/main"; done
+  for model in cifar10 baseline-cifar10; do evaluate $model --data cifar10-c --methods source --limit 2000 --out "$out/main"; done
+  evaluate jt+ent-cifar10 --data cifar10-c --methods source --limit 1000 --out "$out/main"
 }
 
 # What adaptation changes, on the first images of those.
