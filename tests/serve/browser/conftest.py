@@ -25,7 +25,7 @@ CHROMIUM = shutil.which("chromium")
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
 WIDE = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
-PATIENCE = 60_000  # milliseconds; the machine may be busy
+PATIENCE = 180_000  # milliseconds; the first page waits for the model, and the machine may be busy
 OpenPage = Callable[..., Any]
 
 
