@@ -23,7 +23,7 @@ TABLE = (
     "src/ttaps/aliases.toml",
     "tests/test_aliases.py",
     "tests/cli/test_bad_input.py",
-    "src/ttaps/model/checkpoint.py",
+    "src/ttaps/model/folder.py",
 )
 """Files that hold old names on purpose: the table, tests of what is said about them, and what fingerprints are made of."""
 BRITISH = r"(?i)\b\w*(colour|optimis(e|er|ed|es|ing|ation)\b|normalis|utilis|initialis|orthogonalis|recognis|summaris|randomis)\w*"
