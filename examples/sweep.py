@@ -5,7 +5,7 @@ from itertools import product
 
 import ttaps
 
-methods = ["source", *(f"ttaps:tuned[steps={steps},lr={lr}]" for steps, lr in product((1, 2), (0.5, 2.0)))]
+methods = ["source", *(f"ttaps:tuned[steps={steps},lr={lr}]" for steps, lr in product((2, 4), (0.01, 0.03)))]
 out = sys.argv[1] if len(sys.argv) > 1 else "results/sweep"
 found = ttaps.evaluate("cifar10", "sample", methods, corruptions="snow,glass_blur", images_per_corruption=10, out=out)
 rows = found.to_pandas()

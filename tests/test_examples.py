@@ -20,7 +20,7 @@ WORDS = {
     "new_method": "mirror[weight=0.3]",
     "own_data": "ttaps:tuned",
     "own_module": "tent",
-    "sweep": "ttaps:tuned[steps=1,lr=0.5]",
+    "sweep": "ttaps:tuned[steps=2,lr=0.01]",
 }
 
 

@@ -435,7 +435,8 @@ def test_missing_rights_are_not_a_matter_of_room(
     def not_there(*arguments: object, **options: object) -> None:
         raise FileNotFoundError  # as safetensors answers where a file may not be read
 
-    monkeypatch.setattr("ttaps.model.checkpoint.safe_open", not_there)
+    for reader in ("checkpoint", "folder"):  # with torch and without
+        monkeypatch.setattr(f"ttaps.model.{reader}.safe_open", not_there)
     assert refused("info", model).endswith("model.safetensors: get permission to read it.")
 
 

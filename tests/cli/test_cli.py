@@ -149,7 +149,7 @@ def test_adapt_gives_no_label_to_what_is_not_a_number(
     (row,) = printed(capsys, "adapt", model, picture, "--method", "ttaps", "--lr", "1e38", "--json")
     assert (row["label"], row["probability"]) == (None, None)
     assert main(["adapt", model, picture, "--method", "ttaps", "--lr", "1e38"]) == 0
-    assert "no prediction, take smaller steps (--lr) (before: " in capsys.readouterr().out
+    assert "no prediction: take smaller steps (--lr) (before: " in capsys.readouterr().out
 
 
 def test_adapt_tells_which_pictures_it_left_alone(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:

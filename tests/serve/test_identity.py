@@ -156,8 +156,9 @@ def test_the_python_shown_gives_the_same(served: Served, tmp_path: Path, monkeyp
 
 
 def test_the_page_starts_with_an_image_that_adaptation_fixes() -> None:
-    start = Session("cifar10").start
+    session = Session("cifar10")
+    start = session.start
     model, damaged = ttaps.load("cifar10"), read_sample(start["corruption"])
-    found = ttaps.adapt(model, damaged.images[start["sample"]])
+    found = ttaps.adapt(model, damaged.images[start["sample"]], **session.page_settings)
     truth = damaged.classes[damaged.labels[start["sample"]]]
     assert found.label == truth != model.classes[int(found.before.argmax())]
