@@ -159,6 +159,7 @@ def test_the_page_starts_with_an_image_that_adaptation_fixes() -> None:
     session = Session("cifar10")
     start = session.start
     model, damaged = ttaps.load("cifar10"), read_sample(start["corruption"])
-    found = ttaps.adapt(model, damaged.images[start["sample"]], **session.page_settings)
+    method = parse_method(session.default_method, session.page_settings, model.presets)
+    found = ttaps.adapt(model, damaged.images[start["sample"]], method)
     truth = damaged.classes[damaged.labels[start["sample"]]]
     assert found.label == truth != model.classes[int(found.before.argmax())]
