@@ -248,5 +248,6 @@ def cases(place: Place, faults: Faults) -> Iterator[Case]:
             yield one.case(fault)
             yield Case(f"{fault}, after a kill: {one.subject.name}", partial(one.after_a_kill, fault))
         while not place.short and (left := [one for one in failing if one.left[fault]]):
-            one = min(left, key=lambda one: (one.repeats(fault), one.seconds[fault]))  # each gets as much time as the others
+            # each gets as much time as the others
+            one = min(left, key=lambda one: (one.repeats(fault), one.seconds[fault]))
             yield one.case(fault)
