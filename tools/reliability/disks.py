@@ -77,10 +77,13 @@ class Failing:
 
     def case(self, fault: str) -> Case:
         """Return the trial of the next call that has not had its turn; those like one that had it are counted by themselves."""
-        calls, kinds = self.calls[fault], self.kinds[fault]
-        first = calls - len(self.left[fault]) < kinds
-        what, of = (fault, kinds) if first else (f"{fault}, a call like one before", calls - kinds)
+        kinds, others = self.kinds[fault], self.calls[fault] - self.kinds[fault]
+        what, of = (f"{fault}, a call like one before", others) if self.repeats(fault) else (fault, kinds)
         return Case(f"{what}: {self.subject.name}", partial(self.next_call, fault), of=of)
+
+    def repeats(self, fault: str) -> bool:
+        """Whether one of every kind of call on every file has had its turn."""
+        return len(self.left[fault]) <= self.calls[fault] - self.kinds[fault]
 
     def next_call(self, fault: str) -> int:
         """Let the next call that has not had its turn fail; two processes may make fewer calls than usual, then it is tried again."""
@@ -245,4 +248,6 @@ def cases(place: Place, faults: Faults) -> Iterator[Case]:
             yield one.case(fault)
             yield Case(f"{fault}, after a kill: {one.subject.name}", partial(one.after_a_kill, fault))
         while not place.short and (left := [one for one in failing if one.left[fault]]):
-            yield min(left, key=lambda one: one.seconds[fault]).case(fault)  # each gets as much time as the others
+            # each gets as much time as the others
+            one = min(left, key=lambda one: (one.repeats(fault), one.seconds[fault]))
+            yield one.case(fault)
