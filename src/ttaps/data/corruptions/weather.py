@@ -28,10 +28,10 @@ def plasma(side: int, decay: float, rng: np.random.Generator) -> Floats:
         half = step // 2
         corners = cloud[::step, ::step]
         right, below = np.roll(corners, -1, axis=1), np.roll(corners, -1, axis=0)
-        centres = mean_of(corners, right, below, np.roll(right, -1, axis=0))
-        cloud[half::step, half::step] = centres
-        cloud[::step, half::step] = mean_of(corners, right, centres, np.roll(centres, 1, axis=0))
-        cloud[half::step, ::step] = mean_of(corners, below, centres, np.roll(centres, 1, axis=1))
+        centers = mean_of(corners, right, below, np.roll(right, -1, axis=0))
+        cloud[half::step, half::step] = centers
+        cloud[::step, half::step] = mean_of(corners, right, centers, np.roll(centers, 1, axis=0))
+        cloud[half::step, ::step] = mean_of(corners, below, centers, np.roll(centers, 1, axis=1))
         step, wibble = half, wibble / decay
     cloud -= cloud.min()
     return cloud / float(cloud.max())
