@@ -69,6 +69,18 @@ def test_steps_begin_at_the_source_and_end_at_the_table(tmp_path: Path) -> None:
     assert changes.loc[0, ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]
 
 
+def test_bands_are_the_deviation_over_seeds_where_there_are_several(tmp_path: Path) -> None:
+    fill(tmp_path, {"fog": ["wwr", "wrr", "rrr", "rww"]}, training_seed=0)  # 2, 2 and 3 of 4 are right
+    fill(tmp_path, {"fog": ["www", "wwr", "rrr", "wwr"]}, training_seed=1)  # 1, 1 and 3
+    results = load_results([tmp_path])
+    (column,) = make_tables(results)[0].columns
+    changes: Any = step_changes(column.at(5), results.traces)
+    deviation = 25 / np.sqrt(2)  # of 50 and 25
+    assert changes["after"].tolist() == [37.5, 37.5, 75]
+    assert changes["after_high"].tolist() == pytest.approx([37.5 + deviation, 37.5 + deviation, 75])
+    assert changes["change_low"].tolist() == pytest.approx([0, 0, 37.5 - deviation])
+
+
 def test_steps_of_another_data_set_are_not_mixed_in(tmp_path: Path) -> None:
     fill(tmp_path, {"fog": ["wwr", "wrr", "rrr", "rrr"]})
     fill(tmp_path, {"fog": ["www", "rww", "rww", "rww"]}, data="sample", digest="d2")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ttaps.errors import DataError
 from ttaps.evaluation.frame import IDENTITY, ITEM
 from ttaps.evaluation.statistics import AVERAGE, BINS, calibration_error, confidence_bins, measure, signed
-from ttaps.report.columns import TableColumn
+from ttaps.report.columns import RUN, TableColumn
 from ttaps.report.figures import style
 from ttaps.report.figures.style import FAINT, INK, legend_above, new_figure, styled, two_panels
 from ttaps.report.tables import SEVERITY, Table, in_metric
@@ -28,12 +28,18 @@ PROJECTIONS = ("z", "labels", "prototypes", "prototype_labels", "classes", "mode
 
 
 def step_changes(rows: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
-    """Return, by step from 0 on, accuracy before adaptation and after that step, averaged over corruptions and seeds."""
+    """Return, by step from 0 on, accuracy before adaptation and after that step, averaged over corruptions and seeds. With several seeds
+    ``low`` and ``high`` are a standard deviation over them away, as in the paper; with one they are the interval over images."""
     key = [*IDENTITY, *ITEM]
     own = traces.merge(rows[key])
     first = own.loc[own["step"] == 0, [*key, "correct"]].rename(columns={"correct": "correct_before"})
     pairs = own.rename(columns={"correct": "correct_after"}).merge(first, on=key)
     found = pd.DataFrame({step: measure(part) for step, part in pairs.groupby("step")}).T
+    each = pd.DataFrame({run: measure(part) for run, part in pairs.groupby(["step", *RUN])}).T
+    deviation = each.groupby(level=0).std()
+    for name in ("after", "change") if deviation["after"].notna().all() else ():
+        found[f"{name}_low"] = found[name] - deviation[name]
+        found[f"{name}_high"] = found[name] + deviation[name]
     found.loc[0, ["change_low", "change_high"]] = 0.0  # nothing has changed before the first step
     return found
 
