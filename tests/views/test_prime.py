@@ -16,7 +16,8 @@ from ttaps.data import ImageSet
 from ttaps.training.data import Batch
 from ttaps.training.objectives import with_prime
 from ttaps.views import CropViews, PrimeViews
-from ttaps.views.prime import BEND, COLOR, FILTER, FREQUENCIES, NOTHING, PrimeParameters, bent, filtered, recolored
+from ttaps.views.augmix import NOTHING
+from ttaps.views.prime import BEND, COLOR, FILTER, FREQUENCIES, PrimeParameters, bent, filtered, recolored
 
 SIZE = 12
 KIND = PrimeViews()
