@@ -11,9 +11,9 @@ from ttaps.cli import common
 from ttaps.cli.commands import Serve
 from ttaps.errors import MissingExtra, TtapsError, UsageError
 from ttaps.progress import log_info
+from ttaps.serve import LOOPBACK
 
 TOKEN = "TTAPS_TOKEN"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BOUNDS = {"workers": (1, 256), "queue": (0, 10_000), "time_limit": (1, 86_400), "port": (0, 65_535)}
 
 

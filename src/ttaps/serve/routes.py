@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from ttaps import __version__
+from ttaps.data import EXTRA_CORRUPTIONS
 from ttaps.data.sample import SAMPLE_CORRUPTIONS, read_sample
 from ttaps.errors import TtapsError, UsageError
 from ttaps.serve import guard
@@ -37,7 +38,7 @@ GROUPS = {
     "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
     "weather": ("snow", "frost", "fog", "brightness"),
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-    "extra": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),
+    "extra": EXTRA_CORRUPTIONS,
 }  # as Hendrycks and Dietterich have them
 
 
