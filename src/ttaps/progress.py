@@ -8,8 +8,13 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-# Under torchrun the first process speaks for all.
-stderr = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
+
+def process_rank() -> int:
+    """Return this process's number among those that ``torchrun`` started; 0 without it."""
+    return int(os.environ.get("RANK", "0"))
+
+
+stderr = Console(stderr=True, quiet=process_rank() > 0)  # the first process speaks for all
 
 
 class Bar(Progress):

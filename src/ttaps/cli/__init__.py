@@ -79,8 +79,9 @@ def run_command(arguments: list[str]) -> int:
         message = explain(error)
         if message is None:
             raise
-        rank = os.environ.get("RANK", "0")
-        place = command if rank == "0" else f"{command} (process {rank})"
+        from ttaps.progress import process_rank  # rich takes time to import, which help need not wait for
+
+        place = f"{command} (process {rank})" if (rank := process_rank()) else command
         print(f"ttaps {place}: {message}", file=sys.stderr)
         return error.exit_code if isinstance(error, TtapsError) else 1
     return 0

@@ -13,9 +13,8 @@ from ttaps.cli import commands, common
 from ttaps.errors import UsageError
 from ttaps.evaluation import statistics
 from ttaps.evaluation.benchmark import open_benchmark
-from ttaps.evaluation.plan import Shard
 from ttaps.model.checkpoint import Model
-from ttaps.progress import log_info
+from ttaps.progress import log_info, process_rank
 from ttaps.report.figures import images, style
 from ttaps.report.render import accuracy_records, accuracy_text
 
@@ -34,7 +33,7 @@ def evaluate(options: commands.Evaluate) -> None:
     chosen: dict[str, Any] = {"severities": severities, "seeds": seeds, "out": out, "device": device}
     chosen |= {name: getattr(options, name) for name in PASSED_ON}
     found = experiments.evaluate(model, options.data, methods, **chosen)
-    if Shard.of_rank().index:
+    if process_rank():
         return
     common.print_json(found.to_dict()) if options.json else print(found)
     total = sum(found.seconds.values())
