@@ -87,7 +87,7 @@ def methods(options: commands.Methods) -> None:
         common.print_json(rows)
         return
     head = ["method", "trained by", "adapts", "paper", "steps", "lr", "cost"]
-    print(text_table(head, [[_short(value) for value in list(row.values())[: len(head)]] for row in rows], left=4))
+    print(text_table(head, [[_cell(value) for value in list(row.values())[: len(head)]] for row in rows], left=4))
     presets = [f"{row['name']}:{preset}" for row in rows for preset in row["presets"]]
     print(f"\npresets: {', '.join(presets)}")
     where = "with the cifar10 model on a CPU; --measure: on this machine"
@@ -131,7 +131,7 @@ def _describe(method: Method, cost: float | None) -> dict[str, Any]:
     return {**about, "steps": method.steps or None, "lr": method.lr, "cost": cost, "presets": presets}
 
 
-def _short(value: Any) -> str:
+def _cell(value: Any) -> str:
     if isinstance(value, list):
         return " or ".join(value)
     return f"{value:.3g}" if isinstance(value, float) else str(value or "-")

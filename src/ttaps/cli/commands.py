@@ -359,7 +359,7 @@ class Serve(DeviceOptions, DataRootOption):
     port: int = 8000
     """Port to listen on; 0 takes a free one."""
     token: str | None = None
-    """Who asks must know this; else $TTAPS_TOKEN; auto makes one up."""
+    """Token that every request must send; $TTAPS_TOKEN if not given; auto generates one."""
     cors: str = ""
     """Comma-separated origins, like https://example.org, whose pages may use the service too."""
     results: Path | None = None

@@ -22,7 +22,7 @@ def serve(options: Serve) -> None:
     if any(importlib.util.find_spec(name) is None for name in ("fastapi", "uvicorn", "python_multipart")):
         raise MissingExtra("The service", "serve")
     if options.host not in LOOPBACK and not (options.token or os.environ.get(TOKEN)):
-        raise UsageError(f"--host {options.host} lets other machines in: give --token too (--token auto makes one up).")
+        raise UsageError(f"--host {options.host} lets other machines in: give --token too (--token auto generates one).")
     if options.results and not options.results.exists():
         raise UsageError(f"There are no results in {options.results}.\nMake some with: ttaps evaluate")
     for name, (least, most) in BOUNDS.items():

@@ -35,7 +35,7 @@ class Results:
     classes: dict[str, tuple[str, ...]]
     """The classes that labels are numbers of, by fingerprint."""
     sources: Sources
-    """Where the images of data sets lay."""
+    """Where the images of data sets were."""
 
     @cached_property
     def traces(self) -> pd.DataFrame:

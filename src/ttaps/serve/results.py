@@ -24,7 +24,7 @@ OPENED = (
     *VALIDATION,
 )  # by name, never by a path that a row may say
 SHOWN = ["experiment", "corruption", "severity", "image", "file", "label", "before", "after"]
-SHOWN += ["confidence_before", "confidence_after", "outcome", "picture"]
+SHOWN += ["confidence_before", "confidence_after", "outcome", "has_image"]
 
 
 def outcome_of(label: str | None, before: str, after: str | None) -> Outcome | None:
@@ -54,7 +54,7 @@ class ResultsFolder:
         for column in ("label", "before", "after"):
             rows[column] = [_name(names, number) for names, number in zip(classes, rows[column], strict=True)]
         rows["outcome"] = list(map(outcome_of, rows["label"], rows["before"], rows["after"]))
-        return rows.assign(picture=rows["data"].isin(OPENED))
+        return rows.assign(has_image=rows["data"].isin(OPENED))
 
     @cached_property
     def summary(self) -> dict[str, Any]:

@@ -222,9 +222,9 @@ async def gallery(
     method: MethodSpec | None = None,
     corruption: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
-    """Embedded images under corruptions of severity 5, as server-sent events: start, tile, done. Works while nobody else does.
+    """Embedded images under corruptions of severity 5, as server-sent events: start, tile, done.
 
-    Ten images under every corruption, or all of them under one.
+    Ten images under every corruption, or all of them under one; computed only while the service is otherwise idle.
     """
     spec = session.choose(method)[1]
     if corruption is not None and corruption not in SAMPLE_CORRUPTIONS:
