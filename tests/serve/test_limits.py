@@ -28,7 +28,6 @@ from serve.conftest import Served, wait_until
 from ttaps.serve import pool
 from ttaps.serve.guard import resident_memory
 from ttaps.serve.images import MAX_BODY
-from ttaps.serve.memory import give_back
 from ttaps.serve.session import Session
 
 SLOW = "ttaps[steps=100,num_pairs=1]"  # with 10 ms a step, see below: a second
@@ -275,7 +274,7 @@ def test_what_is_given_back_is_no_longer_resident() -> None:
     last = blocks[-1]
     blocks.clear()
     kept = resident_memory()
-    give_back()
+    pool.give_back()
     assert kept - resident_memory() > 80 * 2**20
     assert last == bytes(1000)
 

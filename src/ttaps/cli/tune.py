@@ -6,8 +6,8 @@ from ttaps.api import load
 from ttaps.cli import commands, common
 from ttaps.files import make_room
 from ttaps.model.registry import folder_of
+from ttaps.report.figures.charts import tuning_figure
 from ttaps.report.figures.style import check_figure, save_figure
-from ttaps.report.figures.tuning import tuning_figure
 from ttaps.tuning.tune import tune as run
 
 
