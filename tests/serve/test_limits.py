@@ -173,17 +173,17 @@ def webp(width: int, height: int) -> bytes:
         (b"", "The upload is not an image that Pillow can read."),
         (b"hello", "The upload is not an image that Pillow can read."),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "The upload is not an image that Pillow can read."),
-        (bomb(30_000, 30_000), "The image is too large"),
+        (bomb(30_000, 30_000), "The upload is too large"),
         (
             bomb(20_000, 20),
-            "The image is too large: 20000x20 pixels, at most 25 megapixels of RGB and 16,000 pixels a side",
+            "The upload is too large (20000x20 pixels): at most 25 megapixels of RGB and 16,000 pixels a side",
         ),
-        (bomb(5_000, 5_000, kind=6), "The image is too large: 5000x5000 pixels, at most 15 megapixels of RGBA"),
+        (bomb(5_000, 5_000, kind=6), "The upload is too large (5000x5000 pixels): at most 15 megapixels of RGBA"),
         (
             bomb(4_000, 4_000, kind=0, bits=16),
-            "The image is too large: 4000x4000 pixels, at most 9 megapixels of I;16",
+            "The upload is too large (4000x4000 pixels): at most 9 megapixels of I;16",
         ),
-        (bomb(32, 32), "The image is damaged or truncated"),
+        (bomb(32, 32), "The upload is damaged or truncated"),
     ],
 )
 def test_an_image_is_bounded_before_it_is_decoded(served: Served, file: bytes, words: str) -> None:

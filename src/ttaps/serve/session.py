@@ -20,7 +20,6 @@ from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.spec import method_spec, parse_method
 from ttaps.api import adapt_prepared, content_key, load, prepare
 from ttaps.data.corruptions import check_corruption, corrupt_set
-from ttaps.data.images import fit
 from ttaps.data.sample import FOLDER, SAMPLE_CORRUPTIONS, read_sample
 from ttaps.errors import UsageError
 from ttaps.model import as_network
@@ -122,7 +121,7 @@ class Session:
         if subject.corruption is not None:
             check_corruption(subject.corruption, severity or 1)
         if subject.sample is None:
-            pixels, label, index = fit(decode(subject.image or ""), self.size)[0], subject.label, 0
+            pixels, label, index = decode(subject.image or "", self.size), subject.label, 0
             lines = ['image = "image.png"  # as the network sees it']
         else:
             if subject.sample >= len(self.indices):
