@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from helpers.small_model import SMALL, write_model
-from ttaps.adaptation import PRESETS, Ttaps
+from ttaps.adaptation import Ttaps
 from ttaps.bench import (
     TRAIN_BATCH,
     Suite,
@@ -25,8 +25,7 @@ from ttaps.bench import (
     sample_images,
 )
 from ttaps.cli import main
-from ttaps.cli.bench import ACCURACY, MEANING, stored_accuracy
-from ttaps.errors import TtapsError
+from ttaps.cli.bench import MEANING
 from ttaps.model import Network
 from ttaps.views import CropViews, SwavViews
 
@@ -116,43 +115,19 @@ def test_a_training_step_needs_what_its_layers_need() -> None:
     assert operations(lambda: run.step(0)) - making == expected
 
 
-def test_accuracy_beside_a_model_counts_for_its_weights_and_settings_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / ACCURACY
-    assert stored_accuracy(tmp_path, "weights") is None
-    file.write_text(json.dumps({"fingerprint": "weights", "fast": PRESETS["ttaps"]["fast"], "points": 0.5}))
-    found = stored_accuracy(tmp_path, "weights")
-    assert found is not None
-    assert found["points"] == 0.5
-    assert stored_accuracy(tmp_path, "other weights") is None
-    with monkeypatch.context() as patch:
-        patch.setitem(PRESETS["ttaps"], "fast", {"view_pool": 64})
-        assert stored_accuracy(tmp_path, "weights") is None
-    for content in ("{}", "[]", "not JSON"):
-        file.write_text(content)
-        with pytest.raises(TtapsError, match="is damaged"):
-            stored_accuracy(tmp_path, "weights")
-
-
 def test_everything_is_measured_and_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_model(tmp_path / "small")
     assert main(["bench", "--model", str(folder), "--rounds", "1", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["fast_minus_exact"] is None
     assert all(result[name] > 0 and result["quartiles"][name] == [result[name]] * 2 for name in MEANING)
     assert (result["threads"], result["rounds"], result["fast_skipped"]) == (1, 1, 0.0)
 
-    stored = {"points": -0.5, "low": -1.0, "high": 0.25, "n": 20, "data": "cifar10-c"}
-    facts = {"fingerprint": result["fingerprint"], "fast": PRESETS["ttaps"]["fast"]}
-    (folder / ACCURACY).write_text(json.dumps({**facts, **stored}))
     monkeypatch.setattr(Suite, "measure", lambda suite, rounds, done: result)
     assert main(["bench", "--model", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in MEANING)
-    assert "-0.50 points (-1.00 to +0.25, 95 %), on 20 images of cifar10-c" in printed
     assert "threads: 1, rounds: 1" in printed
 
 
