@@ -1,5 +1,5 @@
 """The base classes of all methods: a method is a frozen dataclass of its settings, derived from :class:`Method`.
-To add a method: one file with a class that has a ``name`` and implements ``adapt_one``, its class in ``_KINDS``, one test."""
+To add a method: one file with a class that has a ``name`` and implements ``adapt_one``, a line in ``ttaps/methods.py``, one test."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ttaps.adaptation.engine import CarriedState, Loss, Weights, gradient_steps, map_images
 from ttaps.config import check_min, check_probability
+from ttaps.methods import METHOD_TABLE
 from ttaps.model import eval_mode
 
 EPISODIC = "episodic"  # the protocol of a method that is reset after each image
@@ -41,7 +42,6 @@ class Method(ABC):
     name: ClassVar[str]
     paper: ClassVar[str] = ""  # who published it, and when
     adapts: ClassVar[str] = "nothing"  # part of a network
-    trained_by: ClassVar[tuple[str, ...]] = ()  # training objectives that it works with; empty: any network
     # settings of some methods, with the values that apply to all others
     steps, batch_size, online, continual, keep_momentum = 0, 1, False, False, False
 
@@ -51,6 +51,11 @@ class Method(ABC):
             object.__setattr__(self, "online", True)  # one experiment has one spec, however it was typed
         check_min(self, **{name: least for name, least in LEAST_VALUES.items() if name in names})
         check_probability(self, *names & PROBABILITIES)
+
+    @property
+    def trained_by(self) -> tuple[str, ...]:
+        """Training objectives that it works with; empty: any network."""
+        return METHOD_TABLE[self.name].trained_by if self.name in METHOD_TABLE else ()
 
     @property
     def lr(self) -> float | None:

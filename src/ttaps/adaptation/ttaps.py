@@ -38,7 +38,6 @@ class Ttaps(GradientMethod):
     name = "ttaps"
     paper = "Bartler et al. 2022"
     adapts = "last stage"
-    trained_by = ("jt", "jt+ent")
 
     steps: int = 10
     """P, gradient steps per image."""

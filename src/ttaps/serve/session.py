@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ttaps import __version__
-from ttaps.adaptation import Method, Result, Ttaps, ensure_supported
+from ttaps.adaptation import Method, Result, ensure_supported
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.spec import method_spec, parse_method
 from ttaps.api import adapt_prepared, content_key, load, prepare
 from ttaps.data.corruptions import check_corruption, corrupt_set
 from ttaps.data.sample import FOLDER, SAMPLE_CORRUPTIONS, read_sample
 from ttaps.errors import UsageError
+from ttaps.methods import METHOD_TABLE
 from ttaps.model import as_network
 from ttaps.rng import derive_seed
 from ttaps.serve.images import decode, png
@@ -64,7 +65,7 @@ class Session:
         self.samples, self.indices = read_sample(), json.loads((FOLDER / "indices.json").read_text())["test"]
         self.default_method, self.methods = default_method(self.model), describe_methods(self.model)
         self.page_settings = PAGE_SETTINGS.get(self.default_method, {})
-        self.has_map = self.model.objective in ("", *Ttaps.trained_by)
+        self.has_map = self.model.objective in ("", *METHOD_TABLE["ttaps"].trained_by)
         # The classifier's input is z, whatever the method; each image is adapted to on a thread of its own.
         self.last = threading.local()
         self.network.classifier.register_forward_hook(lambda _, z, logits: setattr(self.last, "z", z[0].detach()))
