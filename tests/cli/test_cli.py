@@ -107,7 +107,8 @@ def test_help_of_a_command_is_on_stdout(command: str, capsys: pytest.CaptureFixt
 
 def test_help_lists_and_models_need_no_torch() -> None:
     """It takes seconds to import. All in one process: the last to need it fails for all."""
-    nested = [[command, name] for command, (_, kind) in COMMANDS.items() if isinstance(kind, dict) for name in kind]
+    kinds = {command: known.options for command, known in COMMANDS.items()}
+    nested = [[command, name] for command, kind in kinds.items() if isinstance(kind, dict) for name in kind]
     helps = [[*words, "--help"] for words in ([], *([command] for command in COMMANDS), *nested)]
     code = "import sys; from ttaps.cli import main\n"
     code += (

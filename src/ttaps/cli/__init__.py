@@ -22,7 +22,6 @@ from ttaps.config import did_you_mean, new_name, setting_names
 from ttaps.errors import TtapsError, UsageError
 from ttaps.training.config import TrainConfig, load_preset
 
-BESIDE = {"demo": "evaluate", "results": "report", "reproduce": "train", "methods": "bench"}  # in one file with these
 RESUMABLE = ("evaluate", "tune", "results", "train", "reproduce", "data")  # finished work is stored
 
 # Failures of the machine that a user can do something about; any other OSError is a bug and shows its traceback.
@@ -51,7 +50,7 @@ def run_command(arguments: list[str]) -> int:
     """Print the program's own help or version, or run a command; a failure the user can act on takes one or two lines."""
     command = arguments[0] if arguments else ""
     if command in ("", "-h", "--help", "help"):
-        lines = "\n".join(f"  {name:<9}  {summary}" for name, (summary, _) in COMMANDS.items())
+        lines = "\n".join(f"  {name:<9}  {known.summary}" for name, known in COMMANDS.items())
         print(f"usage: ttaps COMMAND [options]\n\n{lines}\n\nExample: ttaps adapt cifar10 cat.png --method ttaps:tuned")
         print("ttaps COMMAND --help shows every option with its default.")
         return 0 if arguments else 2
@@ -65,7 +64,7 @@ def run_command(arguments: list[str]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be valid text
     try:
         options = parse(command, arguments[1:])  # before the import below: the help needs no torch
-        module = importlib.import_module(f"ttaps.cli.{BESIDE.get(command, command)}")
+        module = importlib.import_module(f"ttaps.cli.{COMMANDS[command].file or command}")
         getattr(module, command)(options)
     except SystemExit as stop:
         return int(stop.code or 0)
@@ -104,7 +103,7 @@ def explain(error: Exception) -> str | None:
 
 def parse(command: str, arguments: Sequence[str]) -> Any:
     """Return the options of a command or sub-command. An old name is refused with the new one; tyro reports other errors, and exits."""
-    kind, default = COMMANDS[command][1], tyro.MISSING_NONPROP
+    kind, default = COMMANDS[command].options, tyro.MISSING_NONPROP
     if isinstance(kind, dict):
         name = arguments[0] if arguments else ""
         if new := new_name(name, kind):

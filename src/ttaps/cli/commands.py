@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 from tyro.conf import Positional, arg
@@ -372,22 +372,29 @@ class Serve(DeviceOptions, DataRootOption):
     """Seconds that a request may take."""
 
 
-COMMANDS: dict[str, tuple[str, Any]] = {
-    "demo": ("adapt the bundled model to the bundled images: accuracy before and after, and a figure", Demo),
-    "adapt": ("adapt a model to each of your images separately, and predict", Adapt),
-    "evaluate": ("measure accuracy before and after adaptation on a data set, stored per image", Evaluate),
-    "tune": ("choose test-time settings for a model on its own validation images", Tune),
-    "report": ("make tables and figures from stored results, as text, images or one HTML page", Report),
-    "results": ("merge or export stored results", {"merge": Merge, "export": Export}),
-    "train": ("train a model that can adapt (baseline, jt, jt+ent, ttt, mt3)", Train),
-    "reproduce": ("train, evaluate and report a whole table from scratch", Reproduce),
-    "data": (
+class Command(NamedTuple):
+    """What ``ttaps --help`` says of a command, its options, and where the function of its name is that runs it."""
+
+    summary: str
+    options: Any  # or those of its sub-commands, by name
+    file: str = ""  # in this folder; that of the command's name if empty
+
+
+COMMANDS = {
+    "demo": Command("adapt the bundled model to bundled images: accuracy before and after, a figure", Demo, "evaluate"),
+    "adapt": Command("adapt a model to each of your images separately, and predict", Adapt),
+    "evaluate": Command("measure accuracy before and after adaptation on a data set, stored per image", Evaluate),
+    "tune": Command("choose test-time settings for a model on its own validation images", Tune, "evaluate"),
+    "report": Command("make tables and figures from stored results, as text, images or one HTML page", Report),
+    "results": Command("merge or export stored results", {"merge": Merge, "export": Export}, "report"),
+    "train": Command("train a model that can adapt (baseline, jt, jt+ent, ttt, mt3)", Train),
+    "reproduce": Command("train, evaluate and report a whole table from scratch", Reproduce, "train"),
+    "data": Command(
         "download, build, corrupt and verify data sets",
         {"download": Download, "build": Build, "corrupt": Corrupt, "verify": Verify},
     ),
-    "bench": ("time adaptation, views and training on this machine, as ratios", Bench),
-    "serve": ("a page in the browser that shows an image being adapted, and the HTTP service behind it", Serve),
-    "info": ("describe a model and the methods it supports", Info),
-    "methods": ("list the methods: what each needs, adapts and costs", Methods),
+    "bench": Command("time adaptation, views and training on this machine, as ratios", Bench),
+    "serve": Command("a page in the browser that shows an image being adapted, and the HTTP service behind it", Serve),
+    "info": Command("describe a model and the methods it supports", Info),
+    "methods": Command("list the methods: what each needs, adapts and costs", Methods, "bench"),
 }
-"""Each command's one-line summary and its options, or those of its sub-commands."""
