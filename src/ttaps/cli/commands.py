@@ -238,10 +238,10 @@ class Reproduce(DeviceOptions, DataRootOption):
 
     torchrun --nproc-per-node N -m ttaps reproduce ... splits the work over N processes."""
 
-    preset: Annotated[str, Positional, arg(metavar="PRESET")]
+    grid: Annotated[str, Positional, arg(metavar="GRID")]
     """paper-cifar10 or paper-cifar100 (for a GPU), small (hours on two cores), smoke (a minute or two), or a TOML file."""
     out: Path | None = None
-    """Folder for the models, results and report; reproduced/PRESET if not given."""
+    """Folder for the models, results and report; reproduced/GRID if not given."""
     dry_run: bool = False
     """Only print what would be done and how long it would take, by a short measurement."""
 

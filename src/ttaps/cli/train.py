@@ -34,7 +34,7 @@ def train(options: commands.Train) -> None:
 
 def reproduce(options: commands.Reproduce) -> None:
     """Reproduce a table, or print the estimate."""
-    path = find_preset(options.preset, grids=True)
+    path = find_preset(options.grid, grids=True)
     grid, jobs = grids.read_grid(path)
     out = options.out or Path("reproduced") / path.stem
     device = common.use(options.device, options.threads)
