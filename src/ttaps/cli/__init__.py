@@ -2,23 +2,27 @@
 
 import errno
 import importlib
+import inspect
 import io
 import os
 import shlex
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import field, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
 from ttaps import __version__
-from ttaps.cli.commands import COMMANDS, NO_PREFIX, Adapt, Train
-from ttaps.config import did_you_mean, new_name, setting_names
+from ttaps.cli.commands import COMMANDS, NO_PREFIX, SHARED, Adapt, Train
+from ttaps.config import did_you_mean, field_docs, new_name, setting_names
 from ttaps.errors import TtapsError, UsageError
 from ttaps.training.config import TrainConfig, load_preset
 
@@ -127,7 +131,28 @@ def parse(command: str, arguments: Sequence[str]) -> Any:
         old = argument.removeprefix("--").partition("=")[0]
         if argument.startswith("--") and (new := new_name(old.replace("-", "_"), known)):
             raise UsageError(f"--{old} is called --{new.replace('_', '-')} now.")
-    return tyro.cli(kind, prog=f"ttaps {command}", args=arguments, default=default)
+    text = None if {"-h", "--help"}.isdisjoint(arguments) else prepare_help(kind)
+    return tyro.cli(kind, prog=f"ttaps {command}", args=arguments, default=default, description=text)
+
+
+def prepare_help(kind: Any) -> str:
+    """Put the options that a command shares with others last, and return its description for tyro, which would not wrap it."""
+    shared = {field.name for base in SHARED for field in fields(base)}
+    kind.__dataclass_fields__ = dict(sorted(kind.__dataclass_fields__.items(), key=lambda one: one[0] in shared))
+    join_lines(kind)
+    width, paragraphs = shutil.get_terminal_size().columns, inspect.cleandoc(kind.__doc__).split("\n\n")
+    # Indented lines: others tyro would join again.
+    return "\n\n".join(textwrap.fill(text, width, subsequent_indent="  ") for text in paragraphs)
+
+
+def join_lines(kind: Any) -> None:
+    """Let tyro wrap the docstrings of all options as one text each, where it would keep their lines."""
+    docs = field_docs(kind)
+    for option in fields(kind):
+        if option.name in docs:
+            option.metadata = MappingProxyType({"help": docs[option.name]})
+    for nested in filter(is_dataclass, get_type_hints(kind).values()):
+        join_lines(nested)
 
 
 def option_names(kind: type) -> set[str]:

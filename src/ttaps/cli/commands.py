@@ -61,6 +61,9 @@ class OwnNetworkOptions:
     """For a run trained with your own backbone, if its file has moved or changed since: like my_nets.py:make_net."""
 
 
+SHARED = (JsonOption, DataRootOption, DeviceOptions, OwnNetworkOptions)
+
+
 @dataclass(frozen=True)
 class Demo(DeviceOptions, JsonOption):
     """Adapt the bundled model to the bundled corrupted images; print accuracy before and after, and draw a figure.
@@ -216,6 +219,7 @@ class Train(DeviceOptions, DataRootOption):
     Example: ttaps train --config smoke --out runs/smoke
 
     torchrun --nproc-per-node N -m ttaps train ... splits every batch over N processes, with the same result as one.
+
     Every setting can be overridden here; a run folder keeps all of them in train.toml."""
 
     out: Path
