@@ -29,7 +29,19 @@ TEX = {sign: f"\\{sign}" for sign in "&%$#_{}"}
 TEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 TEX |= {"±": r"$\pm$", "→": r"$\to$", "†": r"$^\dagger$", "\n": r"\\"}
 CSV_COLUMNS = [
-    *("data", "severity", "corruption", "column", "paper_column", "against", "origin", "metric", "value", "std"),
+    *(
+        "data",
+        "severity",
+        "corruption",
+        "column",
+        "spec",
+        "paper_column",
+        "against",
+        "origin",
+        "metric",
+        "value",
+        "std",
+    ),
     *("low", "high", "best", "n", "p", "fixed", "broken", "protocol"),
 ]
 """A line is a number (``against`` is empty) or a paired difference against ``before`` or another column."""
@@ -221,6 +233,7 @@ def to_csv(tables: Sequence[Table]) -> str:
         scores = pd.concat(_score_lines(table)).dropna(subset="value")
         lines = pd.concat([ours, printed, differences, scores]).rename(columns={"row": "corruption"})
         lines = lines.fillna({"origin": "ours"})
+        lines["spec"] = lines["column"].map({column.label: column.spec for column in table.columns})
         lines["paper_column"] = lines["column"].map({column.label: column.paper_name for column in table.columns})
         severity = "all" if table.severity is None else table.severity
         found.append(lines.assign(data=table.data, severity=severity).fillna({"metric": table.metric}))

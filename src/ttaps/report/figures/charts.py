@@ -52,7 +52,7 @@ def severity_figure(table: Table) -> Any:
     for column in table.columns if len(table.columns) <= 2 * MANY else table.adapting or table.columns:
         numbers = in_metric(table.of(column).drop(index=AVERAGE), table.metric)  # an error of an error is an accuracy
         numbers = numbers.set_axis([int(name.removeprefix(SEVERITY)) for name in numbers.index])
-        series[column.label] = column.style, numbers if column.adapts else numbers.assign(change=float("nan"))
+        series[column.head] = column.style, numbers if column.adapts else numbers.assign(change=float("nan"))
     return lines_figure(series, "severity")
 
 
@@ -84,10 +84,10 @@ def bars_figure(table: Table, column: TableColumn) -> Any:
     """Draw two bars for each corruption with their 95 % intervals; the average is last."""
     numbers = in_metric(table.of(column), table.metric)  # an error of an error is an accuracy
     places = np.arange(len(numbers))
-    figure = new_figure(0.27 * len(numbers) + 0.85)
+    figure = new_figure(0.27 * len(numbers) + 0.12 * column.head.count("\n") + 0.85)
     axes = figure.subplots()
     for end, aside, color in (("before", -BAR / 2, BEFORE), ("after", BAR / 2, column.style.color)):
-        label = f"after {column.label}" if end == "after" else end
+        label = f"after {column.head}" if end == "after" else end
         axes.barh(places + aside, numbers[end], BAR, color=color, linewidth=0, label=label)
         axes.hlines(places + aside, numbers[f"{end}_low"], numbers[f"{end}_high"], color=INK, linewidth=0.7)
     for place, change in zip(places, numbers["change"], strict=True):
