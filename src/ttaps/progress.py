@@ -1,12 +1,14 @@
 """Terminal output: progress bars with time left, on stderr if it is a terminal; tables as plain text."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Literal
 
 from rich.box import HORIZONTALS
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
+from rich.text import Text
 
 
 def process_rank() -> int:
@@ -53,17 +55,36 @@ def log_info(text: str) -> None:
     stderr.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def text_table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], rule_before_last: bool = False, left: int = 1
-) -> str:
-    """Format a table as plain text: the first ``left`` columns are left-aligned, the others right-aligned."""
-    grid = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, collapse_padding=True)
-    for place, name in enumerate(head):
-        grid.add_column(name, justify="left" if place < left else "right", no_wrap=True)
-    for place, row in enumerate(rows):
-        grid.add_row(*row, end_section=rule_before_last and place == len(rows) - 2)
+def make_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: int = 1,
+    rule_before_last: bool = False,
+    bold: Collection[tuple[int, int]] = (),
+    widths: Sequence[int] | None = None,
+) -> Table:
+    """Return a table for a terminal: the first ``left`` columns are left-aligned, the others right-aligned; ``bold`` are cells by row
+    and column. Longer names are folded to ``widths``, if given."""
+    made = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, collapse_padding=True)
+    for x, name in enumerate(head):
+        side: Literal["left", "right"] = "left" if x < left else "right"
+        made.add_column(Text(name), justify=side, overflow="fold", width=widths and widths[x], no_wrap=not widths)
+    for y, row in enumerate(rows):
+        cells = (Text(cell, style="bold" if (y, x) in bold else "") for x, cell in enumerate(row))
+        made.add_row(*cells, end_section=rule_before_last and y == len(rows) - 2)
+    return made
+
+
+def plain_text(table: Table) -> str:
+    """Return a table as plain text."""
     # Never narrower than its content; rich would also show an empty output in a notebook.
     console = Console(width=10_000, color_system=None, markup=False, highlight=False, force_jupyter=False)
     with console.capture() as captured:
-        console.print(grid)
+        console.print(table)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], **options: Any) -> str:
+    """Return a table as plain text; ``options`` are those of :func:`make_table`."""
+    return plain_text(make_table(head, rows, **options))

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ttaps.evaluation.frame import IDENTITY
 from ttaps.evaluation.statistics import AVERAGE, STATISTICS, accuracy_table, signed
-from ttaps.progress import text_table
+from ttaps.progress import make_table, plain_text
 from ttaps.report.columns import TEXTS
 from ttaps.report.tables import Table, column_protocol, protocol
 
@@ -143,8 +143,12 @@ def print_tables(tables: Sequence[Table], form: str = "auto") -> None:
         room = terminal_width()
         console = Console(width=room, highlight=False)
         for text in (text for table in tables for text in text_tables(table)):
-            notes = (Text(f"- {note}", style="dim") for note in text.notes)
-            console.print(Text(text.title, style="italic"), *_rich(text, room), *notes, "", sep="\n")
+            console.print(Text(text.title, style="italic"))
+            for place, block in enumerate(terminal_blocks(text, room)):
+                if place:
+                    console.print()
+                console.print(block)
+            console.print(*(Text(f"- {note}", style="dim") for note in text.notes), "", sep="\n")
     else:
         print({"tex": latex, "csv": to_csv}.get(form, markdown)(tables), end="")
 
@@ -186,21 +190,22 @@ def tex(text: str) -> str:
     return "".join(TEX.get(sign, sign) for sign in text)
 
 
-def _rich(text: TextTable, room: int) -> list[RichTable]:
+def terminal_blocks(text: TextTable, room: int) -> list[RichTable]:
     """Return a table in blocks that fit a terminal: names may take several lines, numbers never."""
     names, *numbers = ([len(cell) for cell in cells] for cells in zip(*text.rows, strict=True))
     heads = [max(map(len, name.split("\n"))) for name in text.head[1:]]
     widths = [min(max(names), max(room // 3, MOST_NAME))]
     widths += [max(*cells, min(head, MOST_HEAD)) for cells, head in zip(numbers, heads, strict=True)]
-    blocks: list[RichTable] = []
-    for block in column_blocks(text.head, widths, room):
-        shown = RichTable(box=None, pad_edge=False, title="" if blocks else None)  # an empty line between blocks
-        for x in block:
-            shown.add_column(Text(text.head[x]), justify="right" if x else "left", overflow="fold", width=widths[x])
-        for y, row in enumerate(text.rows):
-            shown.add_row(*(Text(row[x], style="bold" if (y, x) in text.bold else "") for x in block))
-        blocks.append(shown)
-    return blocks
+    return [
+        make_table(
+            [text.head[x] for x in block],
+            [[row[x] for x in block] for row in text.rows],
+            rule_before_last=text.average,
+            bold={(y, block.index(x)) for y, x in text.bold if x in block},
+            widths=[widths[x] for x in block],
+        )
+        for block in column_blocks(text.head, widths, room)
+    ]
 
 
 def terminal_width() -> int:
@@ -302,15 +307,14 @@ def heading(identity: Identity, table: pd.DataFrame) -> str:
 def accuracy_text(found: pd.DataFrame, source: bool = False) -> str:
     """Format accuracy in % before and after (``source``: only one) with intervals; columns for which there is no room come below."""
     several = found.index.get_level_values("severity")[:-1].nunique() > 1
-    rows = [["", "n", *(["accuracy", INTERVAL] if source else BEFORE_AFTER_HEAD)]]
+    rows = []
     for (corruption, severity), line in found.iterrows():
         name = f"{corruption} {severity}" if several and severity else corruption
         numbers = before_after_text(line)
-        rows.append([name, f"{line['n']:.0f}", *(numbers[2:4] if source else numbers)])
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    blocks = column_blocks(rows[0], widths, terminal_width())
-    parts = [[[row[x] for x in block] for row in rows] for block in blocks]
-    return "\n\n".join(text_table(part[0], part[1:], rule_before_last=True) for part in parts)
+        rows.append((name, f"{line['n']:.0f}", *(numbers[2:4] if source else numbers)))
+    head = ("", "n", *(("accuracy", INTERVAL) if source else BEFORE_AFTER_HEAD))
+    blocks = terminal_blocks(TextTable("", head, tuple(rows), average=True), terminal_width())
+    return "\n\n".join(map(plain_text, blocks))
 
 
 def accuracy_records(found: pd.DataFrame) -> dict[str, Any]:
