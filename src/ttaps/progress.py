@@ -69,7 +69,9 @@ def make_table(
     made = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, collapse_padding=True)
     for x, name in enumerate(head):
         side: Literal["left", "right"] = "left" if x < left else "right"
-        made.add_column(Text(name), justify=side, overflow="fold", width=widths and widths[x], no_wrap=not widths)
+        made.add_column(
+            Text(name), justify=side, overflow="fold", width=widths[x] if widths else None, no_wrap=not widths
+        )
     for y, row in enumerate(rows):
         cells = (Text(cell, style="bold" if (y, x) in bold else "") for x, cell in enumerate(row))
         made.add_row(*cells, end_section=rule_before_last and y == len(rows) - 2)

@@ -84,15 +84,13 @@ def test_exact_mode_needs_what_its_layers_need(tiny_network: Network) -> None:
     method = Ttaps(steps=3, num_pairs=4)
     layers = by_layer(tiny_network)
     adapted = sum(count for name, count in layers.items() if name.startswith("backbone.stage3"))
-    entrance = (
-        layers["backbone.stage3.0.conv1"] + layers["backbone.stage3.0.shortcut.0"]
-    )  # nobody asks for its input's gradient
+    # nobody asks for its input's gradient
+    entrance = layers["backbone.stage3.0.conv1"] + layers["backbone.stage3.0.shortcut.0"]
     projector = sum(count for name, count in layers.items() if name.startswith("projector"))
     frozen = sum(layers.values()) - adapted - projector - layers["classifier"]
     scores = 2 * tiny_network.prototypes.numel()
-    step = (
-        frozen + 3 * adapted - entrance + 2 * (projector + scores)
-    )  # no gradient for the projector's weights or the prototypes
+    # no gradient for the projector's weights or the prototypes
+    step = frozen + 3 * adapted - entrance + 2 * (projector + scores)
     predict = adapted + projector + layers["classifier"]
     image = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
     expected = frozen + predict + 3 * (8 * step + predict)
@@ -103,13 +101,11 @@ def test_a_training_step_needs_what_its_layers_need() -> None:
     run = make_trainer(Network(SMALL))
     layers, batch = by_layer(run.network), run.batch(0)
     encoder = sum(layers.values()) - layers["classifier"]
-    views = 3 * (
-        3 * encoder - layers["backbone.stem.0"]
-    )  # two for SwAV and a crop; nobody asks for a picture's gradient
+    # two for SwAV and a crop; nobody asks for an image's gradient
+    views = 3 * (3 * encoder - layers["backbone.stem.0"])
     scores, classes = 2 * 3 * 2 * run.network.prototypes.numel(), 3 * layers["classifier"]
-    expected = (
-        TRAIN_BATCH * (views + scores + classes) + SMALL.num_prototypes * classes
-    )  # the last is the entropy term's
+    # the last is the entropy term's
+    expected = TRAIN_BATCH * (views + scores + classes) + SMALL.num_prototypes * classes
     kinds: dict[str, SwavViews | CropViews] = {"s": SwavViews(), "t": SwavViews(), "crop": CropViews()}
     making = operations(lambda: [batch.views(kind, name) for name, kind in kinds.items()])
     assert operations(lambda: run.step(0)) - making == expected

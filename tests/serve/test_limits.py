@@ -268,9 +268,8 @@ def test_memory_is_given_back_once_nothing_runs(served: Served, monkeypatch: pyt
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to")
 def test_what_is_given_back_is_no_longer_resident() -> None:
-    blocks = [
-        bytes(1000) for _ in range(100_000)
-    ]  # 100 MB that the C library keeps as long as the last of them is used
+    # 100 MB that the C library keeps as long as the last of them is used
+    blocks = [bytes(1000) for _ in range(100_000)]
     last = blocks[-1]
     blocks.clear()
     kept = resident_memory()

@@ -53,10 +53,8 @@ def in_protocol(method: Method, protocol: str | None, batch_size: int | None) ->
 def method_spec(method: Method, presets: Presets | None = None) -> str:
     """Return the canonical spec: the base (defaults or preset) with the fewest differing settings, and those settings."""
     settings = flat(asdict(method))
-    bases = [
-        method.name,
-        *(f"{method.name}:{name}" for name, known in known_presets(method.name, presets).items() if known),
-    ]
+    bases = [method.name]
+    bases += [f"{method.name}:{name}" for name, known in known_presets(method.name, presets).items() if known]
     usual = {base: flat(asdict(_make(base, {}, presets))) for base in bases}
     changed = {base: [name for name in settings if settings[name] != usual[base][name]] for base in bases}
     base = min(bases, key=lambda name: len(changed[name]))

@@ -25,21 +25,16 @@ R = TypeVar("R", bound=BaseModel)
 router = APIRouter()
 embedded = cache(read_sample)  # the images need no model
 GALLERIES, KEPT = 4, 8  # open at once, and methods whose tiles are kept
-TILE = {
-    "true_label": "label",
-    "label_before": "label_before",
-    "label": "label_after",
-    "outcome": "outcome",
-    "image": "image",
-}
-TILE |= {"probability_before": "probability_before", "probability": "probability_after"}
+TILE = {"true_label": "label", "label_before": "label_before", "label": "label_after", "outcome": "outcome"}
+TILE |= {"image": "image", "probability_before": "probability_before", "probability": "probability_after"}
+# as Hendrycks and Dietterich have them
 GROUPS = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
     "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
     "weather": ("snow", "frost", "fog", "brightness"),
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
     "extra": EXTRA_CORRUPTIONS,
-}  # as Hendrycks and Dietterich have them
+}
 
 
 def shared(request: Request) -> Service:
