@@ -1,5 +1,5 @@
 """A method and its settings as one string, ``ttaps:tuned[steps=6,views.scale=[0.5,1]]``: read by :func:`parse_method`, written by
-:func:`method_spec`, which are inverse to each other. Any label in a table or figure can be pasted back into a command.
+:func:`method_spec`, which are inverse to each other. It is the first line of every table head and legend entry, for pasting into a command.
 
 Specs are read and written for a model: a preset in the model's folder (``Model.presets``) overrides the package's preset of the same
 name, in both directions, so ``ttaps:tuned`` next to a model's name is that model's own if it has one."""
