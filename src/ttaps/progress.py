@@ -2,13 +2,17 @@
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Literal
 
 from rich.box import HORIZONTALS
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
+
+INTERVAL = "95 %"  # head of a column that stays beside the one before it
+MOST_NAME, MOST_HEAD = 20, 14  # characters in a line, where there is not room for more
 
 
 def process_rank() -> int:
@@ -55,38 +59,56 @@ def log_info(text: str) -> None:
     stderr.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def make_table(
+def table_blocks(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
-    *,
+    room: int,
     left: int = 1,
     rule_before_last: bool = False,
     bold: Collection[tuple[int, int]] = (),
-    widths: Sequence[int] | None = None,
-) -> Table:
-    """Return a table for a terminal: the first ``left`` columns are left-aligned, the others right-aligned; ``bold`` are cells by row
-    and column. Longer names are folded to ``widths``, if given."""
-    made = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, collapse_padding=True)
-    for x, name in enumerate(head):
-        side: Literal["left", "right"] = "left" if x < left else "right"
-        made.add_column(
-            Text(name), justify=side, overflow="fold", width=widths[x] if widths else None, no_wrap=not widths
-        )
-    for y, row in enumerate(rows):
-        cells = (Text(cell, style="bold" if (y, x) in bold else "") for x, cell in enumerate(row))
-        made.add_row(*cells, end_section=rule_before_last and y == len(rows) - 2)
-    return made
+) -> list[RenderableType]:
+    """Return a table in blocks that fit so many characters, with an empty line between, each with the names in column 0. The first
+    ``left`` columns are left-aligned; ``bold`` are cells by row and column. Where room is short, names and heads fold, numbers never."""
+    cells = [max(len(row[x]) for row in rows) for x in range(len(head))]
+    heads = [max(map(len, name.split("\n"))) for name in head]
+    widths = list(map(max, cells, heads))
+    if sum(widths) + 2 * len(widths) - 2 > room:
+        widths = [max(cell, min(name, MOST_HEAD)) for cell, name in zip(cells, heads, strict=True)]
+        widths[0] = min(widths[0], max(room // 3, MOST_NAME))
+    blocks: list[RenderableType] = []
+    for block in _column_blocks(head, widths, room):
+        made = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, collapse_padding=True)
+        for x in block:
+            side: Literal["left", "right"] = "left" if x < left else "right"
+            made.add_column(Text(head[x]), justify=side, overflow="fold", width=widths[x])
+        for y, row in enumerate(rows):
+            texts = (Text(row[x], style="bold" if (y, x) in bold else "") for x in block)
+            made.add_row(*texts, end_section=rule_before_last and y == len(rows) - 2)
+        blocks += ["", made] if blocks else [made]
+    return blocks
 
 
-def plain_text(table: Table) -> str:
-    """Return a table as plain text."""
+def _column_blocks(head: Sequence[str], widths: Sequence[int], room: int) -> list[list[int]]:
+    """Return the columns to show side by side in so many characters, the names (0) in each block; an interval stays by its number."""
+    starts = [place for place, name in enumerate(head) if place and name != INTERVAL]
+    blocks = [[0]]
+    for start, end in pairwise([*starts, len(head)]):
+        if len(blocks[-1]) > 1 and sum(widths[place] + 2 for place in (*blocks[-1], *range(start, end))) - 2 > room:
+            blocks.append([0])
+        blocks[-1] += range(start, end)
+    return blocks
+
+
+def text_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    room: int = 10_000,
+    left: int = 1,
+    rule_before_last: bool = False,
+) -> str:
+    """Return a table as plain text, in blocks as of :func:`table_blocks`."""
     # Never narrower than its content; rich would also show an empty output in a notebook.
     console = Console(width=10_000, color_system=None, markup=False, highlight=False, force_jupyter=False)
     with console.capture() as captured:
-        console.print(table)
+        console.print(*table_blocks(head, rows, room, left, rule_before_last), sep="\n")
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
-
-
-def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], **options: Any) -> str:
-    """Return a table as plain text; ``options`` are those of :func:`make_table`."""
-    return plain_text(make_table(head, rows, **options))
