@@ -6,12 +6,9 @@ from typing import NamedTuple
 class MethodEntry(NamedTuple):
     """Where a method's class is, and what it needs of our own network; its ``missing_requirement`` says so for any network."""
 
-    place: str
-    """Module in :mod:`ttaps.adaptation`, and class."""
-    part: str = ""
-    """A head, or ``batch`` for BatchNorm; empty: nothing that not all have."""
-    trained_by: tuple[str, ...] = ()
-    """Training objectives that it works with; empty: all."""
+    place: str  # module in ttaps.adaptation, and class
+    part: str = ""  # a head, or "batch" for BatchNorm; empty: nothing that not all have
+    trained_by: tuple[str, ...] = ()  # training objectives that it works with; empty: all
 
 
 METHOD_TABLE = {

@@ -11,6 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 from rich.text import Text
 
+Rows = Sequence[Sequence[str]]
+Cells = Collection[tuple[int, int]]  # by row and column
 INTERVAL = "95 %"  # head of a column that stays beside the one before it
 MOST_NAME, MOST_HEAD = 20, 14  # characters in a line, where there is not room for more
 
@@ -60,15 +62,10 @@ def log_info(text: str) -> None:
 
 
 def table_blocks(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    room: int,
-    left: int = 1,
-    rule_before_last: bool = False,
-    bold: Collection[tuple[int, int]] = (),
+    head: Sequence[str], rows: Rows, room: int, left: int = 1, rule_before_last: bool = False, bold: Cells = ()
 ) -> list[RenderableType]:
     """Return a table in blocks that fit so many characters, with an empty line between, each with the names in column 0. The first
-    ``left`` columns are left-aligned; ``bold`` are cells by row and column. Where room is short, names and heads fold, numbers never."""
+    ``left`` columns are left-aligned; ``bold`` marks some. Where room is short, names and heads fold, numbers never."""
     cells = [max(len(row[x]) for row in rows) for x in range(len(head))]
     heads = [max(map(len, name.split("\n"))) for name in head]
     widths = list(map(max, cells, heads))
@@ -100,11 +97,7 @@ def _column_blocks(head: Sequence[str], widths: Sequence[int], room: int) -> lis
 
 
 def text_table(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    room: int = 10_000,
-    left: int = 1,
-    rule_before_last: bool = False,
+    head: Sequence[str], rows: Rows, room: int = 10_000, left: int = 1, rule_before_last: bool = False
 ) -> str:
     """Return a table as plain text, in blocks as of :func:`table_blocks`."""
     # Never narrower than its content; rich would also show an empty output in a notebook.
