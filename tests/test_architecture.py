@@ -30,7 +30,7 @@ LAYERS = {
     "data": 1,
     "distributed": 1,
 }
-UTILITIES = ("errors", "files", "rng", "config", "progress")
+UTILITIES = ("errors", "files", "rng", "config", "progress", "methods")
 """Modules at the root that every layer may import, and that import only each other."""
 PROGRAM = ("__init__", "__main__")
 NO_MODEL = ("report",)

@@ -1,4 +1,4 @@
-"""What fast mode costs in accuracy, from a stored evaluation of both modes: writes the file that ``ttaps bench`` shows.
+"""What fast mode costs in accuracy, from a stored evaluation of both modes.
 
 ttaps evaluate MODEL --data cifar10-c --methods ttaps,ttaps:fast --out RESULTS
 python tools/fast_vs_exact.py MODEL RESULTS
@@ -6,19 +6,14 @@ python tools/fast_vs_exact.py MODEL RESULTS
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from ttaps.adaptation import PRESETS
 from ttaps.api import load
-from ttaps.cli.bench import ACCURACY
 from ttaps.errors import TtapsError
 from ttaps.evaluation.frame import load_rows
 from ttaps.evaluation.statistics import compare_table
-from ttaps.files import write_text
-from ttaps.model.registry import folder_of
 
 
 def fast_minus_exact(results: Path, fingerprint: str) -> dict[str, Any] | None:
@@ -42,16 +37,12 @@ def fast_minus_exact(results: Path, fingerprint: str) -> dict[str, Any] | None:
 
 
 def main(model: str, results: str) -> None:
-    """Write the file beside a model."""
-    fingerprint = load(model).fingerprint
-    found = fast_minus_exact(Path(results), fingerprint)
+    """Print the difference for a model."""
+    found = fast_minus_exact(Path(results), load(model).fingerprint)
     if found is None:
         raise TtapsError(f"{results} holds no images evaluated by both ttaps and ttaps:fast with the model {model}.")
-    path = folder_of(model) / ACCURACY
-    write_text(
-        path, json.dumps({"fingerprint": fingerprint, "fast": PRESETS["ttaps"]["fast"], **found}, indent=1) + "\n"
-    )
-    print(path)
+    points = f"{found['points']:+.2f} points ({found['low']:+.2f} to {found['high']:+.2f}, 95 %)"
+    print(f"Accuracy of ttaps:fast minus that of ttaps: {points}, on {found['n']} images of {found['data']}.")
 
 
 if __name__ == "__main__":

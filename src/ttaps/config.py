@@ -1,14 +1,16 @@
 """Convert plain values to frozen dataclasses and back: presets in TOML, configs in JSON. Unknown keys are errors with a suggestion."""
 
+import ast
 import dataclasses
 import difflib
 import errno
+import inspect
 import json
 import math
 import tomllib
 import types
 from collections.abc import Collection, Iterable, Mapping
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -49,6 +51,21 @@ def setting_names(kind: type) -> set[str]:
         nested = dataclasses.is_dataclass(hint) and isinstance(hint, type)
         names |= {f"{name}.{inner}" for inner in setting_names(hint)} if nested else {name}
     return names
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """Return the docstrings below the fields of a dataclass and of those it is derived from, each on one line."""
+    found: dict[str, str] = {}
+    for base in reversed([base for base in kind.__mro__ if dataclasses.is_dataclass(base)]):
+        try:
+            body: Any = ast.parse(inspect.getsource(base)).body[0]
+        except OSError:  # made without source, by make_dataclass
+            continue
+        for field, text in pairwise(body.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                words = str(ast.literal_eval(text.value)).replace("``", "").split()
+                found[ast.unparse(field.target)] = " ".join(words)
+    return found
 
 
 def new_name(old: str, known: Collection[str]) -> str | None:

@@ -57,7 +57,7 @@ class GridColumn:
 
 @dataclass(frozen=True)
 class Grid:
-    """A preset of ``ttaps reproduce``; training settings come from each column's own preset and from the tables ``train``."""
+    """A grid of ``ttaps reproduce``; training settings come from each column's own preset and from the tables ``train``."""
 
     data: str  # what is evaluated on
     columns: tuple[GridColumn, ...]  # kinds of models
@@ -102,7 +102,7 @@ class Estimate(NamedTuple):
 
 
 def read_grid(path: Path) -> tuple[Grid, list[Job]]:
-    """Read a preset and return its jobs, those of the first seed first: a table of one seed is useful before the others are done.
+    """Read a grid and return its jobs, those of the first seed first: a table of one seed is useful before the others are done.
     The ``train`` table of the grid, then that of a column, override the training preset."""
     values = read_toml(path)
     columns = values.get("columns")

@@ -56,9 +56,8 @@ def test_the_objective_never_rises_where_affinities_are_positive_semidefinite() 
 def test_affinities_of_three_points_by_hand() -> None:
     """Angles of 0, 10 and 40 degrees: the first two are each other's nearest, the third's nearest is the second."""
     angles = torch.tensor([0.0, 10.0, 40.0]).deg2rad()
-    points = torch.stack([angles.cos(), angles.sin()], dim=1) * torch.tensor(
-        [[1.0], [5.0], [2.0]]
-    )  # lengths do not count
+    lengths = torch.tensor([[1.0], [5.0], [2.0]])  # which do not count
+    points = lengths * torch.stack([angles.cos(), angles.sin()], dim=1)
     want = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.5], [0.0, 0.5, 0.0]])
     assert torch.equal(affinities(points, 1), want)
 

@@ -40,9 +40,8 @@ def literal(method: Tent, net: nn.Module, images: Tensor) -> Tensor:
 METHODS = [
     Tent(steps=3, lr=0.05, batch_size=3, source_weight=0.0),
     Tent(steps=2, lr=0.5, batch_size=2, source_weight=0.0, optimizer="sgd"),
-    Tent(
-        steps=2, lr=0.05, batch_size=5, source_weight=4.0
-    ),  # as many images as take the place of all that N stands for
+    # as many images as take the place of all that N stands for
+    Tent(steps=2, lr=0.05, batch_size=5, source_weight=4.0),
 ]
 
 

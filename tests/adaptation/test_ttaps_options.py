@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ttaps.adaptation import Augment, Source, Ttaps
+from ttaps.adaptation.augment import mean_over_views
 from ttaps.adaptation.engine import CarriedState, Weights
-from ttaps.adaptation.prediction import mean_over_views
 from ttaps.adaptation.ttaps import nearest_distance, to_norm_of
 from ttaps.errors import UsageError
 from ttaps.losses import soft_codes, swapped_prediction

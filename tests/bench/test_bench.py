@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from helpers.small_model import SMALL, write_model
-from ttaps.adaptation import PRESETS, Ttaps
+from ttaps.adaptation import Ttaps
 from ttaps.bench import (
     TRAIN_BATCH,
     Suite,
@@ -25,8 +25,7 @@ from ttaps.bench import (
     sample_images,
 )
 from ttaps.cli import main
-from ttaps.cli.bench import ACCURACY, MEANING, stored_accuracy
-from ttaps.errors import TtapsError
+from ttaps.cli.bench import MEANING
 from ttaps.model import Network
 from ttaps.views import CropViews, SwavViews
 
@@ -85,15 +84,13 @@ def test_exact_mode_needs_what_its_layers_need(tiny_network: Network) -> None:
     method = Ttaps(steps=3, num_pairs=4)
     layers = by_layer(tiny_network)
     adapted = sum(count for name, count in layers.items() if name.startswith("backbone.stage3"))
-    entrance = (
-        layers["backbone.stage3.0.conv1"] + layers["backbone.stage3.0.shortcut.0"]
-    )  # nobody asks for its input's gradient
+    # nobody asks for its input's gradient
+    entrance = layers["backbone.stage3.0.conv1"] + layers["backbone.stage3.0.shortcut.0"]
     projector = sum(count for name, count in layers.items() if name.startswith("projector"))
     frozen = sum(layers.values()) - adapted - projector - layers["classifier"]
     scores = 2 * tiny_network.prototypes.numel()
-    step = (
-        frozen + 3 * adapted - entrance + 2 * (projector + scores)
-    )  # no gradient for the projector's weights or the prototypes
+    # no gradient for the projector's weights or the prototypes
+    step = frozen + 3 * adapted - entrance + 2 * (projector + scores)
     predict = adapted + projector + layers["classifier"]
     image = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
     expected = frozen + predict + 3 * (8 * step + predict)
@@ -104,35 +101,14 @@ def test_a_training_step_needs_what_its_layers_need() -> None:
     run = make_trainer(Network(SMALL))
     layers, batch = by_layer(run.network), run.batch(0)
     encoder = sum(layers.values()) - layers["classifier"]
-    views = 3 * (
-        3 * encoder - layers["backbone.stem.0"]
-    )  # two for SwAV and a crop; nobody asks for a picture's gradient
+    # two for SwAV and a crop; nobody asks for an image's gradient
+    views = 3 * (3 * encoder - layers["backbone.stem.0"])
     scores, classes = 2 * 3 * 2 * run.network.prototypes.numel(), 3 * layers["classifier"]
-    expected = (
-        TRAIN_BATCH * (views + scores + classes) + SMALL.num_prototypes * classes
-    )  # the last is the entropy term's
+    # the last is the entropy term's
+    expected = TRAIN_BATCH * (views + scores + classes) + SMALL.num_prototypes * classes
     kinds: dict[str, SwavViews | CropViews] = {"s": SwavViews(), "t": SwavViews(), "crop": CropViews()}
     making = operations(lambda: [batch.views(kind, name) for name, kind in kinds.items()])
     assert operations(lambda: run.step(0)) - making == expected
-
-
-def test_accuracy_beside_a_model_counts_for_its_weights_and_settings_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / ACCURACY
-    assert stored_accuracy(tmp_path, "weights") is None
-    file.write_text(json.dumps({"fingerprint": "weights", "fast": PRESETS["ttaps"]["fast"], "points": 0.5}))
-    found = stored_accuracy(tmp_path, "weights")
-    assert found is not None
-    assert found["points"] == 0.5
-    assert stored_accuracy(tmp_path, "other weights") is None
-    with monkeypatch.context() as patch:
-        patch.setitem(PRESETS["ttaps"], "fast", {"view_pool": 64})
-        assert stored_accuracy(tmp_path, "weights") is None
-    for content in ("{}", "[]", "not JSON"):
-        file.write_text(content)
-        with pytest.raises(TtapsError, match="is damaged"):
-            stored_accuracy(tmp_path, "weights")
 
 
 def test_everything_is_measured_and_printed(
@@ -141,18 +117,13 @@ def test_everything_is_measured_and_printed(
     folder = write_model(tmp_path / "small")
     assert main(["bench", "--model", str(folder), "--rounds", "1", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["fast_minus_exact"] is None
     assert all(result[name] > 0 and result["quartiles"][name] == [result[name]] * 2 for name in MEANING)
     assert (result["threads"], result["rounds"], result["fast_skipped"]) == (1, 1, 0.0)
 
-    stored = {"points": -0.5, "low": -1.0, "high": 0.25, "n": 20, "data": "cifar10-c"}
-    facts = {"fingerprint": result["fingerprint"], "fast": PRESETS["ttaps"]["fast"]}
-    (folder / ACCURACY).write_text(json.dumps({**facts, **stored}))
     monkeypatch.setattr(Suite, "measure", lambda suite, rounds, done: result)
     assert main(["bench", "--model", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in MEANING)
-    assert "-0.50 points (-1.00 to +0.25, 95 %), on 20 images of cifar10-c" in printed
     assert "threads: 1, rounds: 1" in printed
 
 

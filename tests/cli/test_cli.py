@@ -97,17 +97,32 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_a_command_is_on_stdout(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_is_on_stdout(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr()
+    assert all(len(line) <= 100 or line.startswith("usage: ") for line in shown.out.splitlines())
     assert f"usage: ttaps {command}" in shown.out
     assert f"Example: ttaps {command}" in " ".join(shown.out.split())
     assert not shown.err
 
 
+def test_help_has_the_own_options_first_and_flows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["evaluate", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("--data STR") < shown.index("--projections") < shown.index("--json") < shown.index("--weights")
+    assert "one with such folders in train and test (or val)," in shown
+
+
 def test_help_lists_and_models_need_no_torch() -> None:
     """It takes seconds to import. All in one process: the last to need it fails for all."""
-    nested = [[command, name] for command, (_, kind) in COMMANDS.items() if isinstance(kind, dict) for name in kind]
+    kinds = {command: known.options for command, known in COMMANDS.items()}
+    nested = [[command, name] for command, kind in kinds.items() if isinstance(kind, dict) for name in kind]
     helps = [[*words, "--help"] for words in ([], *([command] for command in COMMANDS), *nested)]
     code = "import sys; from ttaps.cli import main\n"
     code += (

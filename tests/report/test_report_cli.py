@@ -61,7 +61,7 @@ class Page(HTMLParser):
 def test_tables_go_to_stdout_and_nothing_else(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", folder]) == 0
     shown = capsys.readouterr()
-    head = "**sample, severity 5: accuracy in %**\n\n|      |   n | source (net, K=300)<br>JT+ENT | ttaps (net, K=30)<br>TTAPS |"
+    head = "**sample, severity 5: accuracy in %**\n\n|      |   n | source<br>JT+ENT (net, K=300) | ttaps<br>TTAPS (net, K=30) |"
     assert shown.out.startswith(head)
     assert not shown.err
     assert main(["report", folder, "--table", "tex", "--metric", "error", "--no-published"]) == 0
@@ -132,7 +132,7 @@ def test_figures_and_a_page_that_needs_nothing_else(
     for name in names:
         assert (figures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF")
-    assert '<th scope="col">ttaps (net,<wbr> K=30)<br>' in page.read_text()
+    assert '<th scope="col">ttaps<br><small>TTAPS (net, K=30)</small>' in page.read_text()
     found = Page(page.read_text())
     assert found.open == []
     assert found.sources == [source for source in found.sources if source.startswith("data:image/png;base64,")]

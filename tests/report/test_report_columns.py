@@ -46,6 +46,7 @@ def test_models_are_named_where_there_are_several(tmp_path: Path) -> None:
         fill(tmp_path / "k", FOG_SNOW, prototypes=prototypes)
     table = only_table(tmp_path / "k")
     assert [column.label for column in table.columns] == ["ttaps (net, K=30)", "ttaps (net, K=300)"]
+    assert [column.head for column in table.columns] == ["ttaps\nTTAPS (net, K=30)", "ttaps\nTTAPS (net, K=300)"]
     for model in ("long", "short"):  # two trainings with the same seed are not two seeds
         fill(tmp_path / "m", FOG_SNOW, model=model)
     table = only_table(tmp_path / "m")

@@ -54,7 +54,7 @@ def test_long_labels_are_broken_after_commas() -> None:
     assert "".join(lines) == spec
     assert [line[-1] for line in lines] == [",", "]"]
     assert max(map(len, lines)) <= 62
-    assert legend_label("ttaps (jt-cifar10)") == "ttaps (jt-cifar10)"
+    assert legend_label(f"{spec}\n(jt-cifar10)").split("\n") == [*lines, "(jt-cifar10)"]
 
 
 def test_steps_begin_at_the_source_and_end_at_the_table(tmp_path: Path) -> None:

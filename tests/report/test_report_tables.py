@@ -147,7 +147,7 @@ def test_every_format_has_the_same_numbers(two_seeds: Path) -> None:
     assert float(changes[AVERAGE, "ttaps", "before"]["value"]) == pytest.approx(
         fmean(accuracy(words, -1) - accuracy(words, 0) for traces in (FOG_SNOW, OTHER) for words in traces.values())
     )
-    assert {line["paper_column"] for line in lines if line["column"] == "ttaps"} == {"TTAPS"}
+    assert {(line["spec"], line["paper_column"]) for line in lines if line["column"] == "ttaps"} == {("ttaps", "TTAPS")}
 
 
 def test_calibration_before_and_after_is_in_the_report_and_in_its_csv(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A whole table from nothing: what the presets ask for, that it resumes after a stop, and that the estimate counts right."""
+"""A whole table from nothing: what the grids ask for, that it resumes after a stop, and that the estimate counts right."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PRESETS = ("paper-cifar10", "paper-cifar100", "small", "smoke")
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_do_all_of_one_seed_before_the_next(name: str) -> None:
+def test_grids_do_all_of_one_seed_before_the_next(name: str) -> None:
     path = find_preset(name, grids=True)
     grid, jobs = read_grid(path)
     assert f"#   ttaps reproduce {name}" in path.read_text()
@@ -108,7 +108,7 @@ def test_a_grid_without_data_or_columns(text: str, tmp_path: Path) -> None:
         read_grid(tmp_path / "grid.toml")
 
 
-def test_an_unknown_preset(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_grid(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "smal"]) == 2
     assert "did you mean 'small'" in capsys.readouterr().err
 

@@ -28,7 +28,6 @@ from serve.conftest import Served, wait_until
 from ttaps.serve import pool
 from ttaps.serve.guard import resident_memory
 from ttaps.serve.images import MAX_BODY
-from ttaps.serve.memory import give_back
 from ttaps.serve.session import Session
 
 SLOW = "ttaps[steps=100,num_pairs=1]"  # with 10 ms a step, see below: a second
@@ -174,17 +173,17 @@ def webp(width: int, height: int) -> bytes:
         (b"", "The upload is not an image that Pillow can read."),
         (b"hello", "The upload is not an image that Pillow can read."),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "The upload is not an image that Pillow can read."),
-        (bomb(30_000, 30_000), "The image is too large"),
+        (bomb(30_000, 30_000), "The upload is too large"),
         (
             bomb(20_000, 20),
-            "The image is too large: 20000x20 pixels, at most 25 megapixels of RGB and 16,000 pixels a side",
+            "The upload is too large (20000x20 pixels): at most 25 megapixels of RGB and 16,000 pixels a side",
         ),
-        (bomb(5_000, 5_000, kind=6), "The image is too large: 5000x5000 pixels, at most 15 megapixels of RGBA"),
+        (bomb(5_000, 5_000, kind=6), "The upload is too large (5000x5000 pixels): at most 15 megapixels of RGBA"),
         (
             bomb(4_000, 4_000, kind=0, bits=16),
-            "The image is too large: 4000x4000 pixels, at most 9 megapixels of I;16",
+            "The upload is too large (4000x4000 pixels): at most 9 megapixels of I;16",
         ),
-        (bomb(32, 32), "The image is damaged or truncated"),
+        (bomb(32, 32), "The upload is damaged or truncated"),
     ],
 )
 def test_an_image_is_bounded_before_it_is_decoded(served: Served, file: bytes, words: str) -> None:
@@ -269,13 +268,12 @@ def test_memory_is_given_back_once_nothing_runs(served: Served, monkeypatch: pyt
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to")
 def test_what_is_given_back_is_no_longer_resident() -> None:
-    blocks = [
-        bytes(1000) for _ in range(100_000)
-    ]  # 100 MB that the C library keeps as long as the last of them is used
+    # 100 MB that the C library keeps as long as the last of them is used
+    blocks = [bytes(1000) for _ in range(100_000)]
     last = blocks[-1]
     blocks.clear()
     kept = resident_memory()
-    give_back()
+    pool.give_back()
     assert kept - resident_memory() > 80 * 2**20
     assert last == bytes(1000)
 

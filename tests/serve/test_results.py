@@ -63,7 +63,7 @@ def test_rows_have_names_and_can_be_filtered(with_results: Served) -> None:
     assert sum(counts.values()) == 20
     fog = rows(corruption="fog", severity=5, offset=8)
     assert (fog["total"], len(fog["rows"])) == (10, 2)
-    assert all(row["picture"] for row in fog["rows"])
+    assert all(row["has_image"] for row in fog["rows"])
     assert with_results.client.get("/api/results/rows?limit=501").status_code == 422
 
 

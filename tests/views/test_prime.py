@@ -16,7 +16,8 @@ from ttaps.data import ImageSet
 from ttaps.training.data import Batch
 from ttaps.training.objectives import with_prime
 from ttaps.views import CropViews, PrimeViews
-from ttaps.views.prime import BEND, COLOR, FILTER, FREQUENCIES, NOTHING, PrimeParameters, bent, filtered, recolored
+from ttaps.views.augmix import NOTHING
+from ttaps.views.prime import BEND, COLOR, FILTER, FREQUENCIES, PrimeParameters, bent, filtered, recolored
 
 SIZE = 12
 KIND = PrimeViews()
@@ -134,9 +135,8 @@ def test_views_are_mixtures_of_chains(images: Tensor, parameters: PrimeParameter
     found = KIND.apply(images, parameters)
     for row, image in enumerate(CropViews().apply(images, parameters.crop)):
         expected = torch.from_numpy(slow_view(image.double().numpy(), parameters, row))
-        torch.testing.assert_close(
-            found[row].double(), expected, rtol=0, atol=2e-4
-        )  # single precision, frequencies of 100
+        # single precision, frequencies of 100
+        torch.testing.assert_close(found[row].double(), expected, rtol=0, atol=2e-4)
 
 
 # --- batches

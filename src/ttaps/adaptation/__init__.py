@@ -3,6 +3,7 @@
 A method is a frozen dataclass of its settings. ``method.adapt(network, images, keys)`` returns class probabilities before and after
 every step, (N, steps + 1, classes), and does not change the network. docs/methods.md has the equations."""
 
+import importlib
 from typing import Any
 
 from torch import nn
@@ -24,10 +25,18 @@ from ttaps.adaptation.tent import Tent as Tent
 from ttaps.adaptation.ttaps import Ttaps as Ttaps
 from ttaps.adaptation.ttt import Ttt as Ttt
 from ttaps.errors import UsageError
+from ttaps.methods import METHOD_TABLE, MethodEntry
 
-_KINDS: tuple[type[Method], ...] = (Source, Augment, Bn, T3a, Lame, Tent, Eata, Sar, Cotta, Memo, Ttt, Mt3, Ttaps)
-METHODS = {kind.name: kind for kind in _KINDS}
-"""Every method by name. To add one, add its class to ``_KINDS``."""
+
+def load_class(entry: MethodEntry) -> type[Method]:
+    """Return the class of a method."""
+    module, _, name = entry.place.partition(":")
+    kind: type[Method] = getattr(importlib.import_module(f"ttaps.adaptation.{module}"), name)
+    return kind
+
+
+METHODS = {name: load_class(entry) for name, entry in METHOD_TABLE.items()}
+"""Every method by name."""
 
 MILD = {"scale": [0.7, 1.0], "jitter_strength": 0.0, "gray_p": 0.0, "blur_p": 1.0}
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {

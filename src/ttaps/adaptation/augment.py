@@ -8,10 +8,12 @@ from torch import Tensor, nn
 
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.method import Method
-from ttaps.adaptation.prediction import ViewWeights, mean_over_views, tempered
 from ttaps.config import check_positive
 from ttaps.rng import generator
 from ttaps.views import SwavViews
+
+Predict = Literal["image", "views", "both"]
+ViewWeights = Literal["equal", "agreement"]
 
 
 @dataclass(frozen=True)
@@ -52,3 +54,26 @@ class Augment(Method):
     def draw_views(self, image: Tensor, key: int) -> Tensor:
         """Return the views of one image."""
         return self.views.apply(image, self.views.sample(self.num_views, image.shape[-1], generator(key, "ttaps")))
+
+
+def mean_over_views(probabilities: Tensor, weights: ViewWeights = "equal") -> Tensor:
+    """Return the mean (1, classes) of the views' probabilities (V, classes); ``agreement`` weights a view by p_v · mean p."""
+    mean = probabilities.mean(0, keepdim=True)
+    if weights == "equal":
+        return mean
+    shares = probabilities @ mean[0]
+    return (shares / shares.sum()) @ probabilities[None]
+
+
+def combine(probabilities: Tensor, predict: Predict, weights: ViewWeights = "equal") -> Tensor:
+    """Return the prediction (1, classes) of the image, of the views, or of both, where the image is row 0."""
+    if predict == "image":
+        return probabilities
+    if predict == "views":
+        return mean_over_views(probabilities, weights)
+    return (probabilities[:1] + mean_over_views(probabilities[1:], weights)) / 2
+
+
+def tempered(probabilities: Tensor, temperature: float) -> Tensor:
+    """Return softmax(ln p / T): the order of classes does not change; T above 1 lowers confidence."""
+    return probabilities if temperature == 1 else (probabilities.log() / temperature).softmax(-1)

@@ -1,5 +1,5 @@
 """The base classes of all methods: a method is a frozen dataclass of its settings, derived from :class:`Method`.
-To add a method: one file with a class that has a ``name`` and implements ``adapt_one``, its class in ``_KINDS``, one test."""
+To add a method: one file with a class that has a ``name`` and implements ``adapt_one``, a line in ``ttaps/methods.py``, one test."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -13,24 +13,17 @@ from torch import Tensor, nn
 
 from ttaps.adaptation.engine import CarriedState, Loss, Weights, gradient_steps, map_images
 from ttaps.config import check_min, check_probability
+from ttaps.methods import METHOD_TABLE
 from ttaps.model import eval_mode
 
 EPISODIC = "episodic"  # the protocol of a method that is reset after each image
 FROM_ZERO = (
-    *("steps", "lr", "momentum", "weight_decay", "view_pool", "patience", "source_weight", "num_neighbors"),
-    *(
-        "kl_weight",
-        "shift_threshold",
-        "rho",
-        "entropy_margin",
-        "redundancy_margin",
-        "recovery_entropy",
-        "fisher_weight",
-    ),
+    "steps lr momentum weight_decay view_pool patience source_weight num_neighbors kl_weight shift_threshold rho "
+    "entropy_margin redundancy_margin recovery_entropy fisher_weight"
 )
-FROM_ONE = ("batch_size", "num_views", "num_pairs", "num_supports", "max_iterations", "fisher_images")
+FROM_ONE = "batch_size num_views num_pairs num_supports max_iterations fisher_images"
 PROBABILITIES = {"confidence_threshold", "frozen_share", "ema_decay", "restore_p", "augment_threshold"}
-LEAST_VALUES = dict.fromkeys(FROM_ZERO, 0) | dict.fromkeys(FROM_ONE, 1)
+LEAST_VALUES = dict.fromkeys(FROM_ZERO.split(), 0) | dict.fromkeys(FROM_ONE.split(), 1)
 """Minimum values of settings; a setting means the same in every method."""
 
 
@@ -41,7 +34,6 @@ class Method(ABC):
     name: ClassVar[str]
     paper: ClassVar[str] = ""  # who published it, and when
     adapts: ClassVar[str] = "nothing"  # part of a network
-    trained_by: ClassVar[tuple[str, ...]] = ()  # training objectives that it works with; empty: any network
     # settings of some methods, with the values that apply to all others
     steps, batch_size, online, continual, keep_momentum = 0, 1, False, False, False
 
@@ -51,6 +43,11 @@ class Method(ABC):
             object.__setattr__(self, "online", True)  # one experiment has one spec, however it was typed
         check_min(self, **{name: least for name, least in LEAST_VALUES.items() if name in names})
         check_probability(self, *names & PROBABILITIES)
+
+    @property
+    def trained_by(self) -> tuple[str, ...]:
+        """Training objectives that it works with; empty: any network."""
+        return METHOD_TABLE[self.name].trained_by if self.name in METHOD_TABLE else ()
 
     @property
     def lr(self) -> float | None:

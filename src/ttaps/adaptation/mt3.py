@@ -22,7 +22,6 @@ class Mt3(GradientMethod):
     name = "mt3"
     paper = "Bartler et al. 2022 (AISTATS)"
     adapts = "backbone, projector, predictor"
-    trained_by = ("mt3",)
 
     num_pairs: int = 32
     """Pairs of views of the image, the same in all steps."""

@@ -1,5 +1,5 @@
 """A method and its settings as one string, ``ttaps:tuned[steps=6,views.scale=[0.5,1]]``: read by :func:`parse_method`, written by
-:func:`method_spec`, which are inverse to each other. Any label in a table or figure can be pasted back into a command.
+:func:`method_spec`, which are inverse to each other. It is the first line of every table head and legend entry, for pasting into a command.
 
 Specs are read and written for a model: a preset in the model's folder (``Model.presets``) overrides the package's preset of the same
 name, in both directions, so ``ttaps:tuned`` next to a model's name is that model's own if it has one."""
@@ -53,10 +53,8 @@ def in_protocol(method: Method, protocol: str | None, batch_size: int | None) ->
 def method_spec(method: Method, presets: Presets | None = None) -> str:
     """Return the canonical spec: the base (defaults or preset) with the fewest differing settings, and those settings."""
     settings = flat(asdict(method))
-    bases = [
-        method.name,
-        *(f"{method.name}:{name}" for name, known in known_presets(method.name, presets).items() if known),
-    ]
+    bases = [method.name]
+    bases += [f"{method.name}:{name}" for name, known in known_presets(method.name, presets).items() if known]
     usual = {base: flat(asdict(_make(base, {}, presets))) for base in bases}
     changed = {base: [name for name in settings if settings[name] != usual[base][name]] for base in bases}
     base = min(bases, key=lambda name: len(changed[name]))

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from ttaps import losses
+from ttaps.adaptation.augment import Predict, ViewWeights, combine, tempered
 from ttaps.adaptation.engine import CarriedState, Momentum, UpdateRule, Weights, gradient_steps
 from ttaps.adaptation.method import GradientMethod
-from ttaps.adaptation.prediction import Predict, ViewWeights, combine, tempered
 from ttaps.config import check_positive
 from ttaps.errors import UsageError
 from ttaps.model import Network, ResNet, SplitNetwork, adapted_names, as_network, eval_mode
@@ -38,7 +38,6 @@ class Ttaps(GradientMethod):
     name = "ttaps"
     paper = "Bartler et al. 2022"
     adapts = "last stage"
-    trained_by = ("jt", "jt+ent")
 
     steps: int = 10
     """P, gradient steps per image."""

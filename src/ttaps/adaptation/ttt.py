@@ -20,7 +20,6 @@ class Ttt(GradientMethod):
     name = "ttt"
     paper = "Sun et al. 2020"
     adapts = "stem, stages 1 and 2, rotation head"
-    trained_by = ("ttt",)
 
     steps: int = 10
     """Gradient steps per image, each with fresh views."""

@@ -2,27 +2,30 @@
 
 import errno
 import importlib
+import inspect
 import io
 import os
 import shlex
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import field, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
 from ttaps import __version__
-from ttaps.cli.commands import COMMANDS, NO_PREFIX, Adapt, Train
-from ttaps.config import did_you_mean, new_name, setting_names
+from ttaps.cli.commands import COMMANDS, NO_PREFIX, SHARED, Adapt, Train
+from ttaps.config import did_you_mean, field_docs, new_name, setting_names
 from ttaps.errors import TtapsError, UsageError
 from ttaps.training.config import TrainConfig, load_preset
 
-BESIDE = {"demo": "evaluate", "results": "report", "reproduce": "train", "methods": "bench"}  # in one file with these
 RESUMABLE = ("evaluate", "tune", "results", "train", "reproduce", "data")  # finished work is stored
 
 # Failures of the machine that a user can do something about; any other OSError is a bug and shows its traceback.
@@ -51,7 +54,7 @@ def run_command(arguments: list[str]) -> int:
     """Print the program's own help or version, or run a command; a failure the user can act on takes one or two lines."""
     command = arguments[0] if arguments else ""
     if command in ("", "-h", "--help", "help"):
-        lines = "\n".join(f"  {name:<9}  {summary}" for name, (summary, _) in COMMANDS.items())
+        lines = "\n".join(f"  {name:<9}  {known.summary}" for name, known in COMMANDS.items())
         print(f"usage: ttaps COMMAND [options]\n\n{lines}\n\nExample: ttaps adapt cifar10 cat.png --method ttaps:tuned")
         print("ttaps COMMAND --help shows every option with its default.")
         return 0 if arguments else 2
@@ -65,7 +68,7 @@ def run_command(arguments: list[str]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be valid text
     try:
         options = parse(command, arguments[1:])  # before the import below: the help needs no torch
-        module = importlib.import_module(f"ttaps.cli.{BESIDE.get(command, command)}")
+        module = importlib.import_module(f"ttaps.cli.{COMMANDS[command].file or command}")
         getattr(module, command)(options)
     except SystemExit as stop:
         return int(stop.code or 0)
@@ -79,8 +82,9 @@ def run_command(arguments: list[str]) -> int:
         message = explain(error)
         if message is None:
             raise
-        rank = os.environ.get("RANK", "0")
-        place = command if rank == "0" else f"{command} (process {rank})"
+        from ttaps.progress import process_rank  # rich takes time to import, which help need not wait for
+
+        place = f"{command} (process {rank})" if (rank := process_rank()) else command
         print(f"ttaps {place}: {message}", file=sys.stderr)
         return error.exit_code if isinstance(error, TtapsError) else 1
     return 0
@@ -103,7 +107,7 @@ def explain(error: Exception) -> str | None:
 
 def parse(command: str, arguments: Sequence[str]) -> Any:
     """Return the options of a command or sub-command. An old name is refused with the new one; tyro reports other errors, and exits."""
-    kind, default = COMMANDS[command][1], tyro.MISSING_NONPROP
+    kind, default = COMMANDS[command].options, tyro.MISSING_NONPROP
     if isinstance(kind, dict):
         name = arguments[0] if arguments else ""
         if new := new_name(name, kind):
@@ -127,7 +131,28 @@ def parse(command: str, arguments: Sequence[str]) -> Any:
         old = argument.removeprefix("--").partition("=")[0]
         if argument.startswith("--") and (new := new_name(old.replace("-", "_"), known)):
             raise UsageError(f"--{old} is called --{new.replace('_', '-')} now.")
-    return tyro.cli(kind, prog=f"ttaps {command}", args=arguments, default=default)
+    text = None if {"-h", "--help"}.isdisjoint(arguments) else prepare_help(kind)
+    return tyro.cli(kind, prog=f"ttaps {command}", args=arguments, default=default, description=text)
+
+
+def prepare_help(kind: Any) -> str:
+    """Put the options that a command shares with others last, and return its description for tyro, which would not wrap it."""
+    shared = {field.name for base in SHARED for field in fields(base)}
+    kind.__dataclass_fields__ = dict(sorted(kind.__dataclass_fields__.items(), key=lambda one: one[0] in shared))
+    join_lines(kind)
+    width, paragraphs = shutil.get_terminal_size().columns, inspect.cleandoc(kind.__doc__).split("\n\n")
+    # Indented lines: others tyro would join again.
+    return "\n\n".join(textwrap.fill(text, width, subsequent_indent="  ") for text in paragraphs)
+
+
+def join_lines(kind: Any) -> None:
+    """Let tyro wrap the docstrings of all options as one text each, where it would keep their lines."""
+    docs = field_docs(kind)
+    for option in fields(kind):
+        if option.name in docs:
+            option.metadata = MappingProxyType({"help": docs[option.name]})
+    for nested in filter(is_dataclass, get_type_hints(kind).values()):
+        join_lines(nested)
 
 
 def option_names(kind: type) -> set[str]:

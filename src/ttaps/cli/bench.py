@@ -1,9 +1,7 @@
 """``ttaps bench`` and ``ttaps methods``: cost of adaptation."""
 
-import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +12,11 @@ from ttaps.api import load
 from ttaps.bench import Suite, interleaved
 from ttaps.cli import commands, common
 from ttaps.data.sample import read_sample
-from ttaps.errors import TtapsError, UsageError
-from ttaps.model import ModelConfig, Network, as_network, registry
+from ttaps.errors import UsageError
+from ttaps.model import ModelConfig, Network, as_network
 from ttaps.progress import bar, text_table
 from ttaps.rng import derive_seed
 
-ACCURACY = "fast_vs_exact.json"  # beside a model; tools/fast_vs_exact.py writes it from an evaluation
 MEANING = {
     "naive_over_exact": "time per image, the authors' way / ttaps",
     "naive_over_fast": "time per image, the authors' way / ttaps:fast",
@@ -39,24 +36,10 @@ def bench(options: commands.Bench) -> None:
         raise UsageError(f"--rounds must be at least 1, not {options.rounds}.")
     common.use("cpu", options.threads)
     suite = Suite(options.model)
-    accuracy = stored_accuracy(registry.folder_of(options.model), suite.fingerprint)
     with bar() as progress:
         task = progress.add_task("Measuring", total=options.rounds * len(suite.jobs), note="")
-        measured = suite.measure(options.rounds, lambda: progress.advance(task))
-    result = {**measured, "fast_minus_exact": accuracy}
+        result = suite.measure(options.rounds, lambda: progress.advance(task))
     common.print_json(result) if options.json else print(as_text(result))
-
-
-def stored_accuracy(folder: Path, fingerprint: str) -> dict[str, Any] | None:
-    """Return the stored accuracy of ttaps:fast minus that of ttaps for a model; None if it is for other weights or settings."""
-    try:
-        found = json.loads((folder / ACCURACY).read_text("utf-8"))
-        current = (found["fingerprint"], found["fast"]) == (fingerprint, PRESETS["ttaps"]["fast"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError) as error:
-        raise TtapsError(f"{folder / ACCURACY} is damaged ({error}).\nDelete it.") from error
-    return found if current else None
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -68,13 +51,9 @@ def as_text(result: dict[str, Any]) -> str:
     seconds = result["seconds_per_image"].items()
     modes = [[mode, f"{found['median']:.3f}", fine(*found["quartiles"])] for mode, found in seconds]
     sure = f"ttaps:fast was confident of {result['fast_skipped']:.0%} of its images and did not adapt to them."
-    accuracy = "not measured with this model."
-    if found := result["fast_minus_exact"]:
-        points = f"{found['points']:+.2f} points ({found['low']:+.2f} to {found['high']:+.2f}, 95 %)"
-        accuracy = f"{points}, on {found['n']} images of {found['data']}."
     first = text_table(["", "", "median", "quartiles"], ratios, left=2)
     second = text_table(["mode", "seconds per image", "quartiles"], modes)
-    return f"{head}\n\n{first}\n\n{second}\n\n{sure}\nAccuracy of ttaps:fast minus that of ttaps: {accuracy}"
+    return f"{head}\n\n{first}\n\n{second}\n\n{sure}"
 
 
 def methods(options: commands.Methods) -> None:
@@ -87,7 +66,7 @@ def methods(options: commands.Methods) -> None:
         common.print_json(rows)
         return
     head = ["method", "trained by", "adapts", "paper", "steps", "lr", "cost"]
-    print(text_table(head, [[_short(value) for value in list(row.values())[: len(head)]] for row in rows], left=4))
+    print(text_table(head, [[_cell(value) for value in list(row.values())[: len(head)]] for row in rows], left=4))
     presets = [f"{row['name']}:{preset}" for row in rows for preset in row["presets"]]
     print(f"\npresets: {', '.join(presets)}")
     where = "with the cifar10 model on a CPU; --measure: on this machine"
@@ -131,7 +110,7 @@ def _describe(method: Method, cost: float | None) -> dict[str, Any]:
     return {**about, "steps": method.steps or None, "lr": method.lr, "cost": cost, "presets": presets}
 
 
-def _short(value: Any) -> str:
+def _cell(value: Any) -> str:
     if isinstance(value, list):
         return " or ".join(value)
     return f"{value:.3g}" if isinstance(value, float) else str(value or "-")

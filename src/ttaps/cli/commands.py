@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 from tyro.conf import Positional, arg
@@ -59,6 +59,9 @@ class OwnNetworkOptions:
     """For your own network: load weights from a pickle that holds more than tensors, which runs code from that file."""
     backbone: str = ""
     """For a run trained with your own backbone, if its file has moved or changed since: like my_nets.py:make_net."""
+
+
+SHARED = (JsonOption, DataRootOption, DeviceOptions, OwnNetworkOptions)
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,7 @@ class Train(DeviceOptions, DataRootOption):
     Example: ttaps train --config smoke --out runs/smoke
 
     torchrun --nproc-per-node N -m ttaps train ... splits every batch over N processes, with the same result as one.
+
     Every setting can be overridden here; a run folder keeps all of them in train.toml."""
 
     out: Path
@@ -238,10 +242,10 @@ class Reproduce(DeviceOptions, DataRootOption):
 
     torchrun --nproc-per-node N -m ttaps reproduce ... splits the work over N processes."""
 
-    preset: Annotated[str, Positional, arg(metavar="PRESET")]
+    grid: Annotated[str, Positional, arg(metavar="GRID")]
     """paper-cifar10 or paper-cifar100 (for a GPU), small (hours on two cores), smoke (a minute or two), or a TOML file."""
     out: Path | None = None
-    """Folder for the models, results and report; reproduced/PRESET if not given."""
+    """Folder for the models, results and report; reproduced/GRID if not given."""
     dry_run: bool = False
     """Only print what would be done and how long it would take, by a short measurement."""
 
@@ -359,7 +363,7 @@ class Serve(DeviceOptions, DataRootOption):
     port: int = 8000
     """Port to listen on; 0 takes a free one."""
     token: str | None = None
-    """Who asks must know this; else $TTAPS_TOKEN; auto makes one up."""
+    """Token that every request must send; $TTAPS_TOKEN if not given; auto generates one."""
     cors: str = ""
     """Comma-separated origins, like https://example.org, whose pages may use the service too."""
     results: Path | None = None
@@ -372,22 +376,29 @@ class Serve(DeviceOptions, DataRootOption):
     """Seconds that a request may take."""
 
 
-COMMANDS: dict[str, tuple[str, Any]] = {
-    "demo": ("adapt the bundled model to the bundled images: accuracy before and after, and a figure", Demo),
-    "adapt": ("adapt a model to each of your images separately, and predict", Adapt),
-    "evaluate": ("measure accuracy before and after adaptation on a data set, stored per image", Evaluate),
-    "tune": ("choose test-time settings for a model on its own validation images", Tune),
-    "report": ("make tables and figures from stored results, as text, images or one HTML page", Report),
-    "results": ("merge or export stored results", {"merge": Merge, "export": Export}),
-    "train": ("train a model that can adapt (baseline, jt, jt+ent, ttt, mt3)", Train),
-    "reproduce": ("train, evaluate and report a whole table from scratch", Reproduce),
-    "data": (
+class Command(NamedTuple):
+    """What ``ttaps --help`` says of a command, its options, and where the function of its name is that runs it."""
+
+    summary: str
+    options: Any  # or those of its sub-commands, by name
+    file: str = ""  # in this folder; that of the command's name if empty
+
+
+COMMANDS = {
+    "demo": Command("adapt the bundled model to bundled images: accuracy before and after, a figure", Demo, "evaluate"),
+    "adapt": Command("adapt a model to each of your images separately, and predict", Adapt),
+    "evaluate": Command("measure accuracy before and after adaptation on a data set, stored per image", Evaluate),
+    "tune": Command("choose test-time settings for a model on its own validation images", Tune, "evaluate"),
+    "report": Command("make tables and figures from stored results, as text, images or one HTML page", Report),
+    "results": Command("merge or export stored results", {"merge": Merge, "export": Export}, "report"),
+    "train": Command("train a model that can adapt (baseline, jt, jt+ent, ttt, mt3)", Train),
+    "reproduce": Command("train, evaluate and report a whole table from scratch", Reproduce, "train"),
+    "data": Command(
         "download, build, corrupt and verify data sets",
         {"download": Download, "build": Build, "corrupt": Corrupt, "verify": Verify},
     ),
-    "bench": ("time adaptation, views and training on this machine, as ratios", Bench),
-    "serve": ("a page in the browser that shows an image being adapted, and the HTTP service behind it", Serve),
-    "info": ("describe a model and the methods it supports", Info),
-    "methods": ("list the methods: what each needs, adapts and costs", Methods),
+    "bench": Command("time adaptation, views and training on this machine, as ratios", Bench),
+    "serve": Command("a page in the browser that shows an image being adapted, and the HTTP service behind it", Serve),
+    "info": Command("describe a model and the methods it supports", Info),
+    "methods": Command("list the methods: what each needs, adapts and costs", Methods, "bench"),
 }
-"""Each command's one-line summary and its options, or those of its sub-commands."""

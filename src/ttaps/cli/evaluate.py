@@ -1,4 +1,4 @@
-"""``ttaps evaluate`` and ``ttaps demo``: accuracy before and after adaptation."""
+"""``ttaps evaluate``, ``ttaps demo`` and ``ttaps tune``: accuracy before and after adaptation."""
 
 import time
 from pathlib import Path
@@ -13,11 +13,12 @@ from ttaps.cli import commands, common
 from ttaps.errors import UsageError
 from ttaps.evaluation import statistics
 from ttaps.evaluation.benchmark import open_benchmark
-from ttaps.evaluation.plan import Shard
 from ttaps.model.checkpoint import Model
-from ttaps.progress import log_info
-from ttaps.report.figures import images, style
+from ttaps.model.registry import folder_of
+from ttaps.progress import log_info, process_rank
+from ttaps.report.figures import charts, images, style
 from ttaps.report.render import accuracy_records, accuracy_text
+from ttaps.tuning import tune as tuning
 
 DEMO_METHOD = "ttaps:tuned"
 PASSED_ON = ("corruptions", "images_per_corruption", "protocol", "batch_size", "data_root", "shard", "projections")
@@ -34,7 +35,7 @@ def evaluate(options: commands.Evaluate) -> None:
     chosen: dict[str, Any] = {"severities": severities, "seeds": seeds, "out": out, "device": device}
     chosen |= {name: getattr(options, name) for name in PASSED_ON}
     found = experiments.evaluate(model, options.data, methods, **chosen)
-    if Shard.of_rank().index:
+    if process_rank():
         return
     common.print_json(found.to_dict()) if options.json else print(found)
     total = sum(found.seconds.values())
@@ -91,3 +92,18 @@ def draw_demo(path: Path, model: Model, rows: pd.DataFrame, found: pd.DataFrame)
         f"Model {model.name} ({model.fingerprint}); severity 5; method {DEMO_METHOD}.",
     )
     images.demo_figure(path, tiles, found, title, caption)
+
+
+def tune(options: commands.Tune) -> None:
+    """Tune, print the result, and draw it if requested."""
+    if options.figure:
+        style.check_figure(options.figure)
+    device = common.use(options.device, options.threads)
+    model = load(options.model, backbone=options.backbone or None)
+    out = options.out or folder_of(options.model)
+    places: dict[str, Any] = {"out": out, "results": options.results, "data_root": options.data_root}
+    limits: dict[str, Any] = {"images": options.images, "minutes": options.minutes, "seed": options.seed}
+    found = tuning.tune(model, options.data or None, device=device, **places, **limits)
+    common.print_json(found.to_dict()) if options.json else print(found)
+    if options.figure:
+        style.save_figure(charts.tuning_figure(found.effects), options.figure)

@@ -5,20 +5,11 @@ from typing import Any
 
 from ttaps.cli import commands, common
 from ttaps.errors import UsageError
+from ttaps.methods import METHOD_TABLE
 from ttaps.model.config import ModelConfig
 from ttaps.model.folder import describe_intact, noted_fingerprint
 from ttaps.model.registry import folder_of, is_reference, known_models
 from ttaps.progress import log_info
-
-NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("source", "augment"), ("", ())),
-    "bn": ("batch", ()),
-    **dict.fromkeys(("t3a", "lame", "tent", "eata", "sar", "cotta", "memo"), ("", ())),
-    "ttt": ("rotation", ("ttt",)),
-    "mt3": ("predictor", ("mt3",)),
-    "ttaps": ("", ("jt", "jt+ent")),
-}
-"""The part and the training objectives that each method needs of our own network: as the methods say, which need torch to be asked."""
 
 
 def info(options: commands.Info) -> None:
@@ -68,8 +59,8 @@ def methods_of(config: ModelConfig, objective: str) -> list[str]:
     parts = {"", config.norm, *config.heads}
     return [
         name
-        for name, (part, trained_by) in NEEDS.items()
-        if part in parts and (not objective or not trained_by or objective in trained_by)
+        for name, entry in METHOD_TABLE.items()
+        if entry.part in parts and (not objective or not entry.trained_by or objective in entry.trained_by)
     ]
 
 

@@ -11,9 +11,9 @@ from ttaps.cli import common
 from ttaps.cli.commands import Serve
 from ttaps.errors import MissingExtra, TtapsError, UsageError
 from ttaps.progress import log_info
+from ttaps.serve import LOOPBACK
 
 TOKEN = "TTAPS_TOKEN"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BOUNDS = {"workers": (1, 256), "queue": (0, 10_000), "time_limit": (1, 86_400), "port": (0, 65_535)}
 
 
@@ -22,7 +22,9 @@ def serve(options: Serve) -> None:
     if any(importlib.util.find_spec(name) is None for name in ("fastapi", "uvicorn", "python_multipart")):
         raise MissingExtra("The service", "serve")
     if options.host not in LOOPBACK and not (options.token or os.environ.get(TOKEN)):
-        raise UsageError(f"--host {options.host} lets other machines in: give --token too (--token auto makes one up).")
+        raise UsageError(
+            f"--host {options.host} lets other machines in: give --token too (--token auto generates one)."
+        )
     if options.results and not options.results.exists():
         raise UsageError(f"There are no results in {options.results}.\nMake some with: ttaps evaluate")
     for name, (least, most) in BOUNDS.items():
@@ -37,8 +39,7 @@ def answer(options: Serve) -> None:
     import uvicorn
 
     from ttaps.serve.app import create_app
-    from ttaps.serve.memory import share_arena
-    from ttaps.serve.pool import Pool
+    from ttaps.serve.pool import Pool, share_arena
     from ttaps.serve.service import Service
 
     class Server(uvicorn.Server):

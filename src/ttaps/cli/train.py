@@ -13,9 +13,8 @@ from ttaps.cli import commands, common
 from ttaps.cli.report import report
 from ttaps.distributed import init_distributed
 from ttaps.errors import MissingExtra
-from ttaps.evaluation.plan import Shard
 from ttaps.files import make_room
-from ttaps.progress import log_info, text_table
+from ttaps.progress import log_info, process_rank, text_table
 from ttaps.training.config import find_preset
 
 PAGE = "report.html"
@@ -29,13 +28,13 @@ def train(options: commands.Train) -> None:
     fixed: dict[str, Any] = {"model.num_classes": own.model.num_classes} if decided else {}
     places: dict[str, Any] = {"out": options.out, "fork_from": options.fork_from, "data_root": options.data_root}
     experiments.train(own, device=device, **places, **fixed)
-    if not Shard.of_rank().index:
+    if not process_rank():
         print(options.out)
 
 
 def reproduce(options: commands.Reproduce) -> None:
     """Reproduce a table, or print the estimate."""
-    path = find_preset(options.preset, grids=True)
+    path = find_preset(options.grid, grids=True)
     grid, jobs = grids.read_grid(path)
     out = options.out or Path("reproduced") / path.stem
     device = common.use(options.device, options.threads)

@@ -3,12 +3,12 @@
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,27 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ttaps.errors import DataError
 from ttaps.progress import bar, log_info
 
-MAX_PIXELS = 100_000_000
-MAX_SIDE = 20_000
 MAX_CLASSES = 100_000
 SPLITS = {
     "train": ("train",),
     "test": ("test", "val"),
 }  # folders of class folders that a folder may have instead of classes
+
+
+class Limits(NamedTuple):
+    """Which image files are decoded."""
+
+    pixels: int
+    side: int  # in pixels
+    pixels_of_mode: Mapping[str, int]  # instead of ``pixels``, by Pillow's name of a kind of pixel
+    formats: tuple[str, ...] | None  # None: all that Pillow knows
+
+    def most(self, mode: str) -> int:
+        """Return how many pixels an image of a mode may have."""
+        return self.pixels_of_mode.get(mode.partition(";")[0], self.pixels)
+
+
+FILES = Limits(100_000_000, 20_000, {}, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,16 +72,18 @@ def set_digest(classes: Iterable[str], labels: NDArray[np.int64], images: Iterab
     return digest.hexdigest()
 
 
-def read_image(file: Path | IO[bytes], size: int = 32) -> tuple[NDArray[np.uint8], str | None]:
+def read_image(
+    file: Path | IO[bytes], size: int = 32, limits: Limits = FILES, name: str = "What was given"
+) -> tuple[NDArray[np.uint8], str | None]:
     """Read an image file with Pillow as (3, size, size); the note says what was done if it had another size."""
-    path = file if isinstance(file, Path) else getattr(file, "name", "What was given")
+    path, mode = file if isinstance(file, Path) else getattr(file, "name", name), ""
     try:
         with warnings.catch_warnings():
             # Pillow warns from 89 megapixels on; the limit here is checked before anything is decoded.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(file) as image:
-                width, height = image.size
-                if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+            with Image.open(file, formats=limits.formats) as image:
+                (width, height), mode = image.size, image.mode
+                if width * height > limits.most(mode) or max(width, height) > limits.side:
                     raise Image.DecompressionBombError(f"{width}x{height} pixels")
                 image.load()
     except FileNotFoundError as error:
@@ -77,7 +93,8 @@ def read_image(file: Path | IO[bytes], size: int = 32) -> tuple[NDArray[np.uint8
     except UnidentifiedImageError as error:
         raise DataError(f"{path} is not an image that Pillow can read.\nGive a PNG, JPEG, WebP or similar.") from error
     except Image.DecompressionBombError as error:
-        limit = f"{MAX_PIXELS // 10**6} megapixels and {MAX_SIDE:,} pixels a side"
+        of = f" of {mode}" if limits.pixels_of_mode and mode else ""
+        limit = f"{limits.most(mode) // 10**6} megapixels{of} and {limits.side:,} pixels a side"
         raise DataError(f"{path} is too large ({error}): at most {limit} are read.\nMake it smaller first.") from error
     except Exception as error:  # on damaged bytes Pillow's decoders raise whatever their parser ran into
         raise DataError(f"{path} is damaged or truncated ({error}).\nRestore it from a copy, or remove it.") from error

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttaps.errors import UsageError
+from ttaps.progress import process_rank
 from ttaps.rng import derive_seed
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Shard:
     @classmethod
     def of_rank(cls) -> Self:
         """Return this process's part under ``torchrun``, or everything without it."""
-        return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+        return cls(process_rank(), int(os.environ.get("WORLD_SIZE", "1")))
 
 
 EVERYTHING = Shard()

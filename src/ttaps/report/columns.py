@@ -35,7 +35,7 @@ class Results:
     classes: dict[str, tuple[str, ...]]
     """The classes that labels are numbers of, by fingerprint."""
     sources: Sources
-    """Where the images of data sets lay."""
+    """Where the images of data sets were."""
 
     @cached_property
     def traces(self) -> pd.DataFrame:
@@ -86,7 +86,7 @@ class TableColumn:
 
     rows: pd.DataFrame
     training: str  # What its models have in common, besides K: how they were trained and what their network is.
-    label: str  # The spec, with the model and K where a table has several: ``ttaps:tuned (jt-cifar10)``.
+    which: str  # Its models and K, where a table has several: ``jt-cifar10, K=30``.
     style: SeriesStyle = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +95,10 @@ class TableColumn:
         self.adapts = self.method != "source"  # it has a before and an after
         self.paper_name = PAPER_COLUMNS.get((self.objective, self.method), "")
         self.count_head = "n, all seeds" if len(self.rows.drop_duplicates(RUN)) > 1 else "n"
-        self.head = f"{self.label}\n{self.paper_name}".rstrip()
+        among = f"({self.which})" if self.which else ""
+        self.label = f"{self.spec} {among}".rstrip()
+        below = f"{self.paper_name} {among}".strip()
+        self.head = f"{self.spec}\n{below}".rstrip()  # the spec alone on its line: it can be pasted into a command
 
     def at(self, severity: int | None) -> pd.DataFrame:
         """Return its images at one severity or all."""
@@ -114,7 +117,7 @@ def make_columns(rows: pd.DataFrame, models: Mapping[str, dict[str, Any]]) -> li
         name, training = known.loc[own["fingerprint"].iat[0], ["name", "training"]]
         own = own.sort_values(["training_seed", *RUN, "corruption", "severity", "image"])
         which = ", ".join(filter(None, (name, protocol if protocols[spec] > 1 else "")))  # continual over other streams
-        columns.append(TableColumn(own, training, f"{spec} ({which})" if which else spec))
+        columns.append(TableColumn(own, training, which))
     order = [*PAPER_COLUMNS.values(), ""]
     columns.sort(key=lambda it: (order.index(it.paper_name), it.objective, it.spec, it.num_prototypes, it.label))
     return columns

@@ -137,10 +137,12 @@ def _over_steps(table: Table, results: Results) -> Iterator[ReportFigure]:
     changes = {each.label: charts.step_changes(each.at(table.severity), results.traces) for each in table.adapting}
     columns = [column for column in table.adapting if len(changes[column.label]) > 2]
     if columns:
-        series = {column.label: (column.style, changes[column.label]) for column in columns}
+        series = {column.head: (column.style, changes[column.label]) for column in columns}
         yield _captioned("steps", table, charts.lines_figure(series, "gradient steps"))
     for group in charts.by_prototypes(columns):
-        series = {f"K={column.num_prototypes}": (column.style, changes[column.label]) for column in group}
+        series = {
+            f"{column.spec}\nK={column.num_prototypes}": (column.style, changes[column.label]) for column in group
+        }
         yield _captioned("steps-k", table, charts.lines_figure(series, "gradient steps"), group[0].spec)
 
 

@@ -6,30 +6,38 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from math import isnan
 from typing import Any, NamedTuple
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from ttaps.evaluation.frame import IDENTITY
 from ttaps.evaluation.statistics import AVERAGE, STATISTICS, accuracy_table, signed
-from ttaps.progress import text_table
+from ttaps.progress import INTERVAL, table_blocks, text_table
 from ttaps.report.columns import TEXTS
 from ttaps.report.tables import Table, column_protocol, protocol
 
-INTERVAL = "95 %"
-MOST_NAME, MOST_HEAD = 20, 14  # characters in a line, where there is not room for more
 CHANGE_HEAD = ("difference", INTERVAL, "fixed", "broken", "p")
 BEFORE_AFTER_HEAD = ("before", INTERVAL, "after", INTERVAL, *CHANGE_HEAD)
 TEX = {sign: f"\\{sign}" for sign in "&%$#_{}"}
 TEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 TEX |= {"±": r"$\pm$", "→": r"$\to$", "†": r"$^\dagger$", "\n": r"\\"}
 CSV_COLUMNS = [
-    *("data", "severity", "corruption", "column", "paper_column", "against", "origin", "metric", "value", "std"),
+    *(
+        "data",
+        "severity",
+        "corruption",
+        "column",
+        "spec",
+        "paper_column",
+        "against",
+        "origin",
+        "metric",
+        "value",
+        "std",
+    ),
     *("low", "high", "best", "n", "p", "fixed", "broken", "protocol"),
 ]
 """A line is a number (``against`` is empty) or a paired difference against ``before`` or another column."""
@@ -131,8 +139,9 @@ def print_tables(tables: Sequence[Table], form: str = "auto") -> None:
         room = terminal_width()
         console = Console(width=room, highlight=False)
         for text in (text for table in tables for text in text_tables(table)):
+            blocks = table_blocks(text.head, text.rows, room, rule_before_last=text.average, bold=text.bold)
             notes = (Text(f"- {note}", style="dim") for note in text.notes)
-            console.print(Text(text.title, style="italic"), *_rich(text, room), *notes, "", sep="\n")
+            console.print(Text(text.title, style="italic"), *blocks, *notes, "", sep="\n")
     else:
         print({"tex": latex, "csv": to_csv}.get(form, markdown)(tables), end="")
 
@@ -174,37 +183,9 @@ def tex(text: str) -> str:
     return "".join(TEX.get(sign, sign) for sign in text)
 
 
-def _rich(text: TextTable, room: int) -> list[RichTable]:
-    """Return a table in blocks that fit a terminal: names may take several lines, numbers never."""
-    names, *numbers = ([len(cell) for cell in cells] for cells in zip(*text.rows, strict=True))
-    heads = [max(map(len, name.split("\n"))) for name in text.head[1:]]
-    widths = [min(max(names), max(room // 3, MOST_NAME))]
-    widths += [max(*cells, min(head, MOST_HEAD)) for cells, head in zip(numbers, heads, strict=True)]
-    blocks: list[RichTable] = []
-    for block in column_blocks(text.head, widths, room):
-        shown = RichTable(box=None, pad_edge=False, title="" if blocks else None)  # an empty line between blocks
-        for x in block:
-            shown.add_column(Text(text.head[x]), justify="right" if x else "left", overflow="fold", width=widths[x])
-        for y, row in enumerate(text.rows):
-            shown.add_row(*(Text(row[x], style="bold" if (y, x) in text.bold else "") for x in block))
-        blocks.append(shown)
-    return blocks
-
-
 def terminal_width() -> int:
     """Return the maximum number of characters per line; unlimited for files."""
     return shutil.get_terminal_size(fallback=(10_000, 0)).columns
-
-
-def column_blocks(head: Sequence[str], widths: Sequence[int], room: int) -> list[list[int]]:
-    """Return the columns to show side by side in so many characters, the names (0) in each block; an interval stays by its number."""
-    starts = [place for place, name in enumerate(head) if place and name != INTERVAL]
-    blocks = [[0]]
-    for start, end in pairwise([*starts, len(head)]):
-        if len(blocks[-1]) > 1 and sum(widths[place] + 2 for place in (*blocks[-1], *range(start, end))) - 2 > room:
-            blocks.append([0])
-        blocks[-1] += range(start, end)
-    return blocks
 
 
 def to_csv(tables: Sequence[Table]) -> str:
@@ -221,6 +202,7 @@ def to_csv(tables: Sequence[Table]) -> str:
         scores = pd.concat(_score_lines(table)).dropna(subset="value")
         lines = pd.concat([ours, printed, differences, scores]).rename(columns={"row": "corruption"})
         lines = lines.fillna({"origin": "ours"})
+        lines["spec"] = lines["column"].map({column.label: column.spec for column in table.columns})
         lines["paper_column"] = lines["column"].map({column.label: column.paper_name for column in table.columns})
         severity = "all" if table.severity is None else table.severity
         found.append(lines.assign(data=table.data, severity=severity).fillna({"metric": table.metric}))
@@ -289,15 +271,12 @@ def heading(identity: Identity, table: pd.DataFrame) -> str:
 def accuracy_text(found: pd.DataFrame, source: bool = False) -> str:
     """Format accuracy in % before and after (``source``: only one) with intervals; columns for which there is no room come below."""
     several = found.index.get_level_values("severity")[:-1].nunique() > 1
-    rows = [["", "n", *(["accuracy", INTERVAL] if source else BEFORE_AFTER_HEAD)]]
+    head, rows = ["accuracy", INTERVAL] if source else BEFORE_AFTER_HEAD, []
     for (corruption, severity), line in found.iterrows():
         name = f"{corruption} {severity}" if several and severity else corruption
         numbers = before_after_text(line)
-        rows.append([name, f"{line['n']:.0f}", *(numbers[2:4] if source else numbers)])
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    blocks = column_blocks(rows[0], widths, terminal_width())
-    parts = [[[row[x] for x in block] for row in rows] for block in blocks]
-    return "\n\n".join(text_table(part[0], part[1:], rule_before_last=True) for part in parts)
+        rows.append((name, f"{line['n']:.0f}", *(numbers[2:4] if source else numbers)))
+    return text_table(["", "n", *head], rows, terminal_width(), rule_before_last=True)
 
 
 def accuracy_records(found: pd.DataFrame) -> dict[str, Any]:

@@ -5,42 +5,27 @@ import io
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from numpy.typing import NDArray
+from PIL import Image
 
+from ttaps.data.images import Limits, read_image
 from ttaps.errors import DataError
 
 MAX_BODY = 12 * 2**20  # bytes of a request
-MAX_DECODED, MAX_SIDE = 300 * 10**6, 16_000  # bytes that decoding and fitting an image may take, and pixels
+MAX_DECODED = 300 * 10**6  # bytes that decoding and fitting an image may take
 BYTES = {"L": 12, "RGB": 12, "I": 32, "F": 32}  # of them for a pixel, measured; 20 where there is transparency
+PIXELS = {mode: MAX_DECODED // count for mode, count in BYTES.items()}
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # none that starts another program, as EPS does
+UPLOADS = Limits(MAX_DECODED // 20, 16_000, PIXELS, FORMATS)
 
 
-def decode(text: str) -> Image.Image:
-    """Decode an image file in base64, if its size is allowed, or say what is wrong with it in the words of the command line."""
+def decode(text: str, size: int) -> NDArray[np.uint8]:
+    """Return an image file in base64 as (3, size, size), if its own size is allowed."""
     try:
         data = base64.b64decode(text.partition(",")[2] if text.startswith("data:") else text, validate=True)
     except ValueError:
         raise DataError("The image is not valid base64.\nSend the bytes of an image file in base64.") from None
-    try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            width, height = image.size
-            most = MAX_DECODED // BYTES.get(image.mode.split(";")[0], 20)
-            if width * height > most or max(width, height) > MAX_SIDE:
-                limit = f"{most // 10**6} megapixels of {image.mode} and {MAX_SIDE:,} pixels a side"
-                raise DataError(
-                    f"The image is too large: {width}x{height} pixels, at most {limit} are read.\nMake it smaller first."
-                )
-            image.load()
-            return image
-    except DataError:
-        raise
-    except UnidentifiedImageError:
-        remedy = "Give a PNG, JPEG, WebP or similar file."
-        raise DataError(f"The upload is not an image that Pillow can read.\n{remedy}") from None
-    except Image.DecompressionBombError as error:
-        raise DataError(f"The image is too large: {error}\nMake it smaller first.") from None
-    except Exception as error:  # on damaged bytes Pillow's decoders raise whatever their parser ran into
-        raise DataError(f"The image is damaged or truncated ({error}).") from error
+    return read_image(io.BytesIO(data), size, UPLOADS, "The upload")[0]
 
 
 def png(pixels: Any) -> str:

@@ -19,9 +19,8 @@ def layout(vectors: NDArray[Any]) -> Floats:
         return 0.5 + 0.4 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     joint = affinities(np.maximum(1 - vectors @ vectors.T, 0))
     left, scale, axes = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
-    signs = np.sign(
-        axes[np.arange(2), np.abs(axes[:2]).argmax(1)]
-    )  # of either sign an axis is as good: always take the same
+    # of either sign an axis is as good: always take the same
+    signs = np.sign(axes[np.arange(2), np.abs(axes[:2]).argmax(1)])
     points = 1e-4 * left[:, :2] * scale[:2] * signs / scale[0]
     velocity, gains = np.zeros_like(points), np.ones_like(points)
     for iteration in range(ITERATIONS):

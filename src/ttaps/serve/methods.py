@@ -1,16 +1,14 @@
 """Methods for a panel: their settings as JSON schema, made of the dataclasses that the command line's help is made of."""
 
-import ast
 import dataclasses
 import inspect
 import sys
-from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ttaps.adaptation import METHODS, Method, missing_requirement
 from ttaps.adaptation.method import LEAST_VALUES, PROBABILITIES
 from ttaps.adaptation.spec import known_presets, parse_method
-from ttaps.config import flat
+from ttaps.config import field_docs, flat
 from ttaps.errors import UsageError
 from ttaps.model.checkpoint import Model
 
@@ -90,14 +88,3 @@ def _schema(name: str, hint: Any, value: Any) -> dict[str, Any]:
         return {**found, "minimum": 0, "maximum": 1}
     limits = {"minimum": LEAST_VALUES.get(name), "maximum": MOST.get(name)}
     return found | {bound: limit for bound, limit in limits.items() if limit is not None}
-
-
-def field_docs(kind: type) -> dict[str, str]:
-    """Return the docstrings below the fields of a dataclass and of those it is derived from."""
-    found: dict[str, str] = {}
-    for base in reversed([base for base in kind.__mro__ if dataclasses.is_dataclass(base)]):
-        body: Any = ast.parse(inspect.getsource(base)).body[0]
-        for field, text in pairwise(body.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                found[ast.unparse(field.target)] = str(ast.literal_eval(text.value)).replace("``", "")
-    return found

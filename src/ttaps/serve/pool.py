@@ -1,6 +1,8 @@
 """A bounded pool: one image per worker, a queue of bounded length, work that stops when nobody waits for it or its time is over."""
 
 import asyncio
+import ctypes
+import gc
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event, Lock
@@ -8,9 +10,9 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from ttaps.errors import TtapsError
-from ttaps.serve.memory import give_back
 
 T = TypeVar("T")
+M_ARENA_MAX = -8  # of glibc
 
 
 class Busy(TtapsError):
@@ -102,3 +104,20 @@ class Job:
             self.pool.taken -= 1
             self.pool.ended += 1
             self.pool.stopped += work.cancelled() or isinstance(work.exception(), Stopped)
+
+
+def share_arena() -> None:
+    """Let all threads allocate from one arena: glibc does not trim the end of those that it makes for single threads."""
+    _glibc("mallopt", M_ARENA_MAX, 1)
+
+
+def give_back() -> None:
+    """Free what is no longer used. Of the C libraries only glibc keeps most of it, and must be asked to return it to the system."""
+    gc.collect()
+    _glibc("malloc_trim", 0)
+
+
+def _glibc(name: str, *arguments: int) -> None:
+    """Call a function of glibc, where that is the C library."""
+    if function := getattr(ctypes.CDLL(None), name, None):
+        function(*arguments)

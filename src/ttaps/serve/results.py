@@ -7,24 +7,18 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
+from ttaps.data import NAMES
 from ttaps.errors import DataError, UsageError
 from ttaps.evaluation.benchmark import VALIDATION, open_benchmark
-from ttaps.evaluation.frame import read_rows
+from ttaps.evaluation.frame import read_rows, with_names
 from ttaps.evaluation.plan import Item
 from ttaps.evaluation.statistics import AVERAGE, accuracy_table
 from ttaps.evaluation.store import Store
 from ttaps.serve.schema import Outcome, ResultImage, RowFilter
 
-OPENED = (
-    "sample",
-    "cifar10",
-    "cifar100",
-    "cifar10-c",
-    "cifar100-c",
-    *VALIDATION,
-)  # by name, never by a path that a row may say
+OPENED = (*NAMES, *VALIDATION)  # by name, never by a path that a row may say
 SHOWN = ["experiment", "corruption", "severity", "image", "file", "label", "before", "after"]
-SHOWN += ["confidence_before", "confidence_after", "outcome", "picture"]
+SHOWN += ["confidence_before", "confidence_after", "outcome", "has_image"]
 
 
 def outcome_of(label: str | None, before: str, after: str | None) -> Outcome | None:
@@ -43,18 +37,19 @@ class ResultsFolder:
         self.folder, self.open = folder, lru_cache(4)(open_benchmark)
         self.data_root = data_root
         with Store(folder, write=False) as store:
-            self.experiments, self.classes = store.experiments(), store.classes()
+            self.experiments = store.experiments()
 
     @cached_property
     def rows(self) -> pd.DataFrame:
         """A row per image, with the names of its labels and what adaptation did to them."""
         with Store(self.folder, write=False) as store:
             rows = read_rows(store)
-        classes = [self.classes.get(fingerprint, ()) for fingerprint in rows["fingerprint"]]
+        rows = with_names(rows, self.folder)
         for column in ("label", "before", "after"):
-            rows[column] = [_name(names, number) for names, number in zip(classes, rows[column], strict=True)]
+            numbers = rows[column].astype(str).replace("-1", "none")  # -1: there was no prediction
+            rows[column] = rows[f"{column}_name"].where(rows[f"{column}_name"] != "", numbers)
         rows["outcome"] = list(map(outcome_of, rows["label"], rows["before"], rows["after"]))
-        return rows.assign(picture=rows["data"].isin(OPENED))
+        return rows.assign(has_image=rows["data"].isin(OPENED))
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -97,8 +92,3 @@ class ResultsFolder:
         if item.image >= len(data.labels):
             raise UsageError(f"{found.data} has {len(data.labels)} images, there is none with number {item.image}.")
         return data.read([item]), data.classes[int(data.labels[item.image])], found.data
-
-
-def _name(classes: tuple[str, ...], number: int) -> str:
-    """Return a class's name; where a model names none, its number; "none" where there was no prediction."""
-    return "none" if number < 0 else classes[number] if number < len(classes) else str(number)

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from ttaps import __version__
+from ttaps.data import EXTRA_CORRUPTIONS
 from ttaps.data.sample import SAMPLE_CORRUPTIONS, read_sample
 from ttaps.errors import TtapsError, UsageError
 from ttaps.serve import guard
@@ -24,21 +25,16 @@ R = TypeVar("R", bound=BaseModel)
 router = APIRouter()
 embedded = cache(read_sample)  # the images need no model
 GALLERIES, KEPT = 4, 8  # open at once, and methods whose tiles are kept
-TILE = {
-    "true_label": "label",
-    "label_before": "label_before",
-    "label": "label_after",
-    "outcome": "outcome",
-    "image": "image",
-}
-TILE |= {"probability_before": "probability_before", "probability": "probability_after"}
+TILE = {"true_label": "label", "label_before": "label_before", "label": "label_after", "outcome": "outcome"}
+TILE |= {"image": "image", "probability_before": "probability_before", "probability": "probability_after"}
+# as Hendrycks and Dietterich have them
 GROUPS = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
     "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
     "weather": ("snow", "frost", "fog", "brightness"),
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-    "extra": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),
-}  # as Hendrycks and Dietterich have them
+    "extra": EXTRA_CORRUPTIONS,
+}
 
 
 def shared(request: Request) -> Service:
@@ -221,9 +217,9 @@ async def gallery(
     method: MethodSpec | None = None,
     corruption: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
-    """Embedded images under corruptions of severity 5, as server-sent events: start, tile, done. Works while nobody else does.
+    """Embedded images under corruptions of severity 5, as server-sent events: start, tile, done.
 
-    Ten images under every corruption, or all of them under one.
+    Ten images under every corruption, or all of them under one; computed only while the service is otherwise idle.
     """
     spec = session.choose(method)[1]
     if corruption is not None and corruption not in SAMPLE_CORRUPTIONS:

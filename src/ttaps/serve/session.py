@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ttaps import __version__
-from ttaps.adaptation import Method, Result, Ttaps, ensure_supported
+from ttaps.adaptation import Method, Result, ensure_supported
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.spec import method_spec, parse_method
 from ttaps.api import adapt_prepared, content_key, load, prepare
 from ttaps.data.corruptions import check_corruption, corrupt_set
-from ttaps.data.images import fit
 from ttaps.data.sample import FOLDER, SAMPLE_CORRUPTIONS, read_sample
 from ttaps.errors import UsageError
+from ttaps.methods import METHOD_TABLE
 from ttaps.model import as_network
 from ttaps.rng import derive_seed
 from ttaps.serve.images import decode, png
@@ -41,7 +41,7 @@ def ignore(name: str, data: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class SeenImage:
     """What the network sees, (1, 3, H, W), and what is known of it."""
 
     image: Tensor
@@ -65,7 +65,7 @@ class Session:
         self.samples, self.indices = read_sample(), json.loads((FOLDER / "indices.json").read_text())["test"]
         self.default_method, self.methods = default_method(self.model), describe_methods(self.model)
         self.page_settings = PAGE_SETTINGS.get(self.default_method, {})
-        self.has_map = self.model.objective in ("", *Ttaps.trained_by)
+        self.has_map = self.model.objective in ("", *METHOD_TABLE["ttaps"].trained_by)
         # The classifier's input is z, whatever the method; each image is adapted to on a thread of its own.
         self.last = threading.local()
         self.network.classifier.register_forward_hook(lambda _, z, logits: setattr(self.last, "z", z[0].detach()))
@@ -111,7 +111,7 @@ class Session:
                 break
         return {"sample": best[2], "corruption": best[1], "severity": 5}
 
-    def picture(self, subject: Subject, seed: int) -> Picture:
+    def see(self, subject: Subject, seed: int) -> SeenImage:
         """Return what the network will see of an image."""
         if subject.label is not None and subject.label not in self.classes:
             raise UsageError(f"The model has no class '{subject.label}'; it knows {', '.join(self.classes)}.")
@@ -122,7 +122,7 @@ class Session:
         if subject.corruption is not None:
             check_corruption(subject.corruption, severity or 1)
         if subject.sample is None:
-            pixels, label, index = fit(decode(subject.image or ""), self.size)[0], subject.label, 0
+            pixels, label, index = decode(subject.image or "", self.size), subject.label, 0
             lines = ['image = "image.png"  # as the network sees it']
         else:
             if subject.sample >= len(self.indices):
@@ -139,9 +139,9 @@ class Session:
             pixels = corrupt_set(pixels.transpose(1, 2, 0)[None], name, severity, seed, [index])[0].transpose(2, 0, 1)
         images, _ = prepare(pixels, self.size)
         known = subject.label or (label if label in self.classes else None)
-        return Picture(images, known, derive_seed(seed, content_key(images[0])), tuple(lines))
+        return SeenImage(images, known, derive_seed(seed, content_key(images[0])), tuple(lines))
 
-    def _stored(self, subject: Subject, seed: int) -> Picture:
+    def _stored(self, subject: Subject, seed: int) -> SeenImage:
         """Return an image of the results folder, with the key that its evaluation gave it: the result is the stored one."""
         wanted = subject.result
         if wanted is None or self.results is None:
@@ -155,9 +155,9 @@ class Session:
         lines = ["from ttaps.evaluation.benchmark import Item, open_benchmark"]
         lines.append(f'image = open_benchmark("{data}"{only}).read([Item("{name}", {severity}, {number})])')
         known, key = label if label in self.classes else None, derive_seed(seed, data, name, severity, number)
-        return Picture(image, known, key, tuple(lines), f"--data {data}{chosen}")
+        return SeenImage(image, known, key, tuple(lines), f"--data {data}{chosen}")
 
-    def recipe(self, seen: Picture, spec: str, seed: int) -> dict[str, str]:
+    def recipe(self, seen: SeenImage, spec: str, seed: int) -> dict[str, str]:
         """Return the command and the Python that give the same numbers."""
         model, method = json.dumps(self.name), json.dumps(spec)
         call = f"ttaps.adapt(ttaps.load({model}), image, {method}, seed={seed})"
@@ -180,13 +180,13 @@ class Session:
 
     def damaged(self, subject: Subject) -> dict[str, Any]:
         """Return what the network sees."""
-        seen = self.picture(subject, subject.seed or 0)
+        seen = self.see(subject, subject.seed or 0)
         return {"image": png(seen.image[0]), "size": [self.size, self.size], "label": seen.label}
 
     def adapt(self, subject: Subject, spec: str | None, seed: int, job: Job, watch: Watch = ignore) -> dict[str, Any]:
         """Adapt to one image exactly as ``ttaps.adapt`` does, and tell ``watch`` of each step."""
         method, spec = self.choose(spec)
-        seen = self.picture(subject, seed)
+        seen = self.see(subject, seed)
         shown = {"spec": spec, **self.recipe(seen, spec, seed), "image": png(seen.image[0]), "true_label": seen.label}
         watch("start", {"classes": self.classes, "steps": method.steps, **shown})
         steps: list[dict[str, Any]] = []

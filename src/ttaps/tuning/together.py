@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ttaps.adaptation import Augment, Method, Ttaps
+from ttaps.adaptation.augment import combine, mean_over_views
 from ttaps.adaptation.engine import CarriedState, map_images
-from ttaps.adaptation.prediction import combine, mean_over_views
 from ttaps.adaptation.ttaps import CHUNK
 from ttaps.model import Network, SplitNetwork, eval_mode
 from ttaps.tuning.space import variants

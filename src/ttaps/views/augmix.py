@@ -80,14 +80,12 @@ class AugmixViews:
         place, weight, length, link = draws.split_with_sizes([4, self.width, self.width, 3 * links], dim=1)
         kind, level, sign = link.view(n, 3, self.width, self.depth).unbind(1)
         operations = (kind * len(OPERATIONS)).long()
-        used = torch.arange(self.depth) <= (length * self.depth).long()[..., None]  # 1 to depth of them
-        exponential = -torch.log1p(-weight)
         return Mixture(
             corner=(place[:, :2] * (2 * self.pad + 1)).long(),
             flip=place[:, 2] < self.flip_p,
-            operations=torch.where(used, operations, NOTHING),
+            operations=shorten(operations, length),
             amounts=amount(operations, LEAST + level * (self.severity - LEAST), sign < 0.5, size),
-            weights=(exponential / exponential.sum(1, keepdim=True)).float(),  # Dirichlet(1, 1, 1)
+            weights=shares(weight).float(),
             keep=place[:, 3].float(),  # Beta(1, 1)
         )
 
@@ -100,8 +98,25 @@ class AugmixViews:
         chains = plain.repeat_interleave(self.width, 0)
         for operations, amounts in zip(parameters.operations.unbind(2), parameters.amounts.unbind(2), strict=True):
             operate(chains, operations.flatten(), amounts.flatten(), self.fill)
-        mixed = torch.einsum("nw,nwchx->nchx", parameters.weights, chains.unflatten(0, (-1, self.width)) / 255)
+        mixed = mixture(chains / 255, parameters.weights)
         return torch.lerp(mixed, plain / 255, parameters.keep.view(-1, 1, 1, 1)).clamp_(0, 1).to(images.device)
+
+
+def shorten(operations: Tensor, length: Tensor) -> Tensor:
+    """Return chains (n, width, depth) that end with NOTHING after 1 to depth operations, by uniform draws (n, width) of their length."""
+    depth = operations.shape[-1]
+    return torch.where(torch.arange(depth) <= (length * depth).long()[..., None], operations, NOTHING)
+
+
+def shares(draws: Tensor) -> Tensor:
+    """Turn uniform draws (n, width) into shares that sum to 1, Dirichlet(1, ..., 1)."""
+    exponential = -torch.log1p(-draws)
+    return exponential / exponential.sum(1, keepdim=True)
+
+
+def mixture(chains: Tensor, weights: Tensor) -> Tensor:
+    """Return the means (n, 3, H, H) of the ends of n * width chains, weighted by their shares (n, width)."""
+    return torch.einsum("nw,nwchx->nchx", weights, chains.unflatten(0, weights.shape))
 
 
 def amount(operations: Tensor, level: Tensor, negative: Tensor, size: int) -> Tensor:

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ttaps.config import check_min, check_probability, check_range
+from ttaps.views.augmix import mixture, shares, shorten
 from ttaps.views.swav import CropViews, Parameters, Rows
 
 FILTER, COLOR, BEND = range(3)
-NOTHING = -1
 BELOW_ONE = 1 - 2**-24  # a draw that rounded to 1 made the shares of the chains inf / inf, once in 5,470 batches
 FREQUENCIES = 100  # of color curves: half waves over the range of a pixel
 
@@ -26,7 +26,7 @@ class PrimeParameters(Rows):
     """Random parameters of PRIME views; w and d are width and depth."""
 
     crop: Parameters  # crop and flip, before anything else
-    operations: Tensor  # FILTER, COLOR, BEND or NOTHING in the order in which they are applied; (n, w, d)
+    operations: Tensor  # FILTER, COLOR, BEND or augmix.NOTHING in the order in which they are applied; (n, w, d)
     kernels: Tensor  # 3x3 filters, the same for all channels; (n, w, d, 3, 3)
     frequencies: Tensor  # half waves of the color curves; (n, w, d, terms)
     curves: Tensor  # amplitudes of the color curves; (n, w, d, 3, terms)
@@ -65,18 +65,17 @@ class PrimeViews:
             return torch.randn(shape, generator=generator, dtype=torch.float64).float()
 
         crop = CropViews(scale=self.scale, flip_p=self.flip_p).sample(n, size, generator)
-        used = torch.arange(self.depth) <= (uniform(n, self.width, 1) * self.depth).long()  # 1 to depth of them
-        exponential = -torch.log1p(-uniform(n, self.width))
+        length, weights = uniform(n, self.width), shares(uniform(n, self.width))
         noise = self.filter_sigma * uniform(*links, 1, 1) * normal(*links, 3, 3)
         deviation = (self.color_variance * uniform(*links, 1, 1)).sqrt()
         return PrimeParameters(
             crop=crop,
-            operations=torch.where(used, (uniform(*links) * 3).long(), NOTHING),
+            operations=shorten((uniform(*links) * 3).long(), length),
             kernels=F.pad(torch.ones(1, 1), [1] * 4) + noise,  # the identity is a one in the middle
             frequencies=(uniform(*links, self.color_terms) * FREQUENCIES).floor() + 1,
             curves=deviation * normal(*links, 3, self.color_terms),
             waves=self._waves(size, uniform(2, *links), normal(*links, 2, self.bend_cutoff, self.bend_cutoff)),
-            weights=exponential / exponential.sum(1, keepdim=True),  # Dirichlet(1, 1, 1)
+            weights=weights,
             mix=uniform(n),  # Beta(1, 1)
         )
 
@@ -99,7 +98,7 @@ class PrimeViews:
             if len(rows):
                 drawn = (getattr(parameters, name)[:, :, link].flatten(0, 1)[rows].to(chains) for name in names)
                 chains[rows.to(chains.device)] = function(chains[rows.to(chains.device)], *drawn).clamp_(0, 1)
-        mixed = torch.einsum("nw,nwchx->nchx", parameters.weights.to(plain), chains.unflatten(0, (-1, self.width)))
+        mixed = mixture(chains, parameters.weights.to(plain))
         return torch.lerp(plain, mixed, parameters.mix.to(plain).view(-1, 1, 1, 1)).clamp_(0, 1)
 
 

@@ -1,4 +1,4 @@
-"""Charts: accuracy over gradient steps (the paper's Fig. 3), over severities and by corruption, calibration, and a projection map."""
+"""Charts: accuracy over gradient steps (the paper's Fig. 3), severities and corruptions, effects of settings, calibration, projections."""
 
 import warnings
 import zlib
@@ -58,7 +58,7 @@ def severity_figure(table: Table) -> Any:
     for column in table.columns if len(table.columns) <= 2 * MANY else table.adapting or table.columns:
         numbers = in_metric(table.of(column).drop(index=AVERAGE), table.metric)  # an error of an error is an accuracy
         numbers = numbers.set_axis([int(name.removeprefix(SEVERITY)) for name in numbers.index])
-        series[column.label] = column.style, numbers if column.adapts else numbers.assign(change=float("nan"))
+        series[column.head] = column.style, numbers if column.adapts else numbers.assign(change=float("nan"))
     return lines_figure(series, "severity")
 
 
@@ -90,10 +90,10 @@ def bars_figure(table: Table, column: TableColumn) -> Any:
     """Draw two bars for each corruption with their 95 % intervals; the average is last."""
     numbers = in_metric(table.of(column), table.metric)  # an error of an error is an accuracy
     places = np.arange(len(numbers))
-    figure = new_figure(0.27 * len(numbers) + 0.85)
+    figure = new_figure(0.27 * len(numbers) + 0.12 * column.head.count("\n") + 0.85)
     axes = figure.subplots()
     for end, aside, color in (("before", -BAR / 2, BEFORE), ("after", BAR / 2, column.style.color)):
-        label = f"after {column.label}" if end == "after" else end
+        label = f"after {column.head}" if end == "after" else end
         axes.barh(places + aside, numbers[end], BAR, color=color, linewidth=0, label=label)
         axes.hlines(places + aside, numbers[f"{end}_low"], numbers[f"{end}_high"], color=INK, linewidth=0.7)
     for place, change in zip(places, numbers["change"], strict=True):
@@ -104,6 +104,26 @@ def bars_figure(table: Table, column: TableColumn) -> Any:
         axes.axhline(len(numbers) - 1.5, color=INK, linewidth=0.6)
     axes.grid(axis="x")
     legend_above(figure, axes)
+    return figure
+
+
+@styled()
+def tuning_figure(effects: pd.DataFrame) -> Any:
+    """Draw, for every value of every setting, the best gain of each candidate that had it as a dot, and their mean as a line."""
+    groups = list(effects.groupby(["method", "setting", "value"], sort=True))
+    figure = new_figure(0.14 * len(groups) + 0.7, width=5.0)
+    axes = figure.subplots()
+    for place, ((method, _, _), own) in enumerate(groups):
+        heights, color = np.full(len(own), place), style.METHOD_COLORS[method]
+        axes.scatter(own["gain"], heights, s=5, color=color, alpha=0.5, linewidths=0)
+        axes.vlines(own["gain"].mean(), place - 0.4, place + 0.4, color=INK, linewidth=1)
+    for place in [place for place in range(1, len(groups)) if groups[place][0][:2] != groups[place - 1][0][:2]]:
+        axes.axhline(place - 0.5, color=FAINT, linewidth=0.3)
+    axes.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
+    axes.set_yticks(range(len(groups)), [f"{method}: {setting} = {value}" for (method, setting, value), _ in groups])
+    axes.tick_params(axis="y", labelsize=5)
+    axes.set(ylim=(len(groups) - 0.5, -0.5), xlabel="gain over the source model, points (mean over severities 0 to 5)")
+    axes.grid(axis="x")
     return figure
 
 

@@ -102,12 +102,14 @@ def legend_above(figure: Any, axes: Any) -> None:
 
 
 def legend_label(label: str, width: int = 62) -> str:
-    """Return a label on lines that fit a column's width, broken after commas and spaces."""
-    lines = [""]
-    for part in re.findall(r"[^ ,]*[ ,]*", label):
-        if lines[-1] and len(lines[-1] + part.rstrip()) > width:
-            lines.append("")
-        lines[-1] += part
+    """Return a label on lines that fit a column's width, broken where it is, and after commas and spaces."""
+    lines: list[str] = []
+    for line in label.split("\n"):
+        lines.append("")
+        for part in re.findall(r"[^ ,]*[ ,]*", line):
+            if lines[-1] and len(lines[-1] + part.rstrip()) > width:
+                lines.append("")
+            lines[-1] += part
     return "\n".join(lines)
 
 

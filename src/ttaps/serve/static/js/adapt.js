@@ -73,12 +73,12 @@ export class AdaptTab {
 
   showImage() {
     const { url, label, name } = this.subject.about;
-    const picture = find("#clean");
-    picture.src = url;
-    picture.alt = label ? `The image: ${readable(label)}` : `The image: ${name}`;
-    picture.hidden = false;
-    picture.parentElement.classList.remove("skeleton");
-    picture.classList.toggle("own", Boolean(this.subject.source.image));
+    const img = find("#clean");
+    img.src = url;
+    img.alt = label ? `The image: ${readable(label)}` : `The image: ${name}`;
+    img.hidden = false;
+    img.parentElement.classList.remove("skeleton");
+    img.classList.toggle("own", Boolean(this.subject.source.image));
     find("#image-label").textContent = label ? `true label: ${readable(label)}` : name;
     this.samples.mark(this.subject.source.sample);
   }

@@ -23,7 +23,7 @@ export class Damage {
     this.fail = fail;
     this.select = find("#corruption");
     this.slider = find("#severity");
-    this.picture = find("#damaged");
+    this.img = find("#damaged");
     this.abort = new AbortController();
     this.select.addEventListener("change", () => this.changed());
     this.slider.addEventListener("input", () => this.slid());
@@ -78,13 +78,13 @@ export class Damage {
   }
 
   put(image, size) {
-    this.picture.src = find("#save").href = png(image); // what the equal command line reads
+    this.img.src = find("#save").href = png(image); // what the equal command line reads
     find("#save").hidden = false;
-    this.picture.hidden = false;
-    this.picture.parentElement.classList.remove("skeleton");
+    this.img.hidden = false;
+    this.img.parentElement.classList.remove("skeleton");
     const { severity, corruption, fixed } = this.subject;
     const what = fixed || !severity ? "" : `: ${readable(corruption)} ${severity}`;
-    this.picture.alt = `The image as the network sees it${what}`;
+    this.img.alt = `The image as the network sees it${what}`;
     find("#damage-size").textContent = `${size[0]} × ${size[1]} pixels`;
   }
 }

@@ -100,10 +100,10 @@ export class Gallery {
   }
 
   tile(tile) {
-    const picture = make("img", { src: png(tile.image), alt: "", width: 32, height: 32, className: "pixels" });
+    const img = make("img", { src: png(tile.image), alt: "", width: 32, height: 32, className: "pixels" });
     const lines = labels(tile.label, tile.label_before, tile.label_after);
     const name = `${readable(tile.label)}, ${readable(tile.corruption)}: ${outcomeName(tile.outcome)}. Adapt live`;
-    const button = make("button", { type: "button", "aria-label": name, title: name }, picture, lines);
+    const button = make("button", { type: "button", "aria-label": name, title: name }, img, lines);
     button.addEventListener("click", () => this.openLive(
       { sample: tile.id },
       { url: sampleUrl(tile.id), label: tile.label },

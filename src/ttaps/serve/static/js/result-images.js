@@ -60,21 +60,21 @@ export class ResultImages {
   tile(row) {
     const { corruption, severity, image } = row;
     const result = { experiment: this.where.experiment, corruption, severity, image };
-    const picture = make("img", { alt: "", width: 32, height: 32, className: "pixels" });
+    const img = make("img", { alt: "", width: 32, height: 32, className: "pixels" });
     const name = `${readable(row.label)}, ${readable(corruption)} ${severity}: ${outcomeName(row.outcome)}`;
-    const button = make("button", { type: "button", disabled: !row.picture, title: row.picture ? `${name}. Adapt live` : `${name}. Its data are not on this machine` }, picture, labels(row.label, row.before, row.after));
+    const button = make("button", { type: "button", disabled: !row.has_image, title: row.has_image ? `${name}. Adapt live` : `${name}. Its data are not on this machine` }, img, labels(row.label, row.before, row.after));
     button.setAttribute("aria-label", button.title);
-    if (row.picture) this.fetchPicture(picture, result);
-    button.addEventListener("click", () => this.openLive({ result }, { url: picture.src, label: row.label }, { corruption, severity }, this.where.spec));
+    if (row.has_image) this.fetchImage(img, result);
+    button.addEventListener("click", () => this.openLive({ result }, { url: img.src, label: row.label }, { corruption, severity }, this.where.spec));
     return make("li", { className: "tile", "data-outcome": row.outcome }, button);
   }
 
-  async fetchPicture(picture, result) {
+  async fetchImage(img, result) {
     try {
       const { image } = await getJson(`/api/results/image?${new URLSearchParams(result)}`, this.abort.signal);
-      picture.src = png(image);
+      img.src = png(image);
     } catch (error) {
-      if (!gone(error)) picture.closest("button").disabled = true;
+      if (!gone(error)) img.closest("button").disabled = true;
     }
   }
 }

@@ -21,9 +21,9 @@ export class Samples {
   }
 
   button(sample) {
-    const picture = make("img", { src: sampleUrl(sample.id), alt: "", width: 32, height: 32, loading: "lazy", className: "pixels" });
+    const img = make("img", { src: sampleUrl(sample.id), alt: "", width: 32, height: 32, loading: "lazy", className: "pixels" });
     const name = readable(sample.label);
-    const button = make("button", { type: "button", role: "radio", "aria-checked": "false", tabIndex: -1, title: name, "aria-label": name }, picture);
+    const button = make("button", { type: "button", role: "radio", "aria-checked": "false", tabIndex: -1, title: name, "aria-label": name }, img);
     button.addEventListener("click", () => this.chosen(sample));
     return button;
   }
