@@ -61,7 +61,7 @@ def training_images(data: str | ImageSet, root: Path, model: ModelConfig, any_cl
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainBatch:
     """Images of one step, uint8 (B, 3, H, W), with the randomness of their views."""
 
     images: Tensor

@@ -20,7 +20,7 @@ from ttaps.model.own import Factory, backbone_factory
 from ttaps.model.registry import folder_of
 from ttaps.rng import derive_seed
 from ttaps.training.config import TrainConfig
-from ttaps.training.data import Batch, Split, batch_indices, epoch_order
+from ttaps.training.data import Split, TrainBatch, batch_indices, epoch_order
 from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.optimizer import Optimizer, WeightEMA
 from ttaps.training.schedule import Schedule
@@ -120,7 +120,7 @@ class Trainer:
         detached = {name: part.detach() for name, part in parts.items()}
         return self.ranks.reduce_metrics(detached, batch.rows, batch.total)
 
-    def batch(self, step: int) -> Batch:
+    def batch(self, step: int) -> TrainBatch:
         """Return the images of one step, or this process's rows of them."""
         task, count = self.config.mt3.task_images if self.config.objective == "mt3" else 1, len(self.images)
         chosen = batch_indices(count, self.config.batch_size, self.seed, step)
@@ -129,7 +129,7 @@ class Trainer:
             raise UsageError(f"mt3 needs at least one task of {task} training images (mt3.task_images), not {count}.")
         rows = self.ranks.rows(len(chosen), task)
         own, drawn = chosen[rows].to(self.device), (self.seed, step, self.schedule.size(step))
-        return Batch(self.images[own], self.labels[own], *drawn, rows, len(chosen), self.ranks.logsumexp)
+        return TrainBatch(self.images[own], self.labels[own], *drawn, rows, len(chosen), self.ranks.logsumexp)
 
     def begin_joint(self, size: int, start: Model | None = None) -> None:
         """Initialize the parts not trained by cross-entropy from what the network has learned, unless trained in ``start``."""
