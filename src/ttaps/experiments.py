@@ -34,7 +34,7 @@ from ttaps.model.own import Backbone, Factory, MeanStd, backbone_factory, backbo
 from ttaps.progress import log_info
 from ttaps.report import columns, page, render, tables
 from ttaps.report.figures import learning, style
-from ttaps.training import fork, run_dir
+from ttaps.training import fork
 from ttaps.training.config import TrainConfig, load_preset
 from ttaps.training.data import training_images
 from ttaps.training.run import Run
@@ -248,9 +248,8 @@ class Training:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the learning curve: a row per logged step (its losses) or validation (``validation_accuracy``), by epoch."""
-        rows = pd.read_json(self.folder / run_dir.METRICS, lines=True, precise_float=True)
-        last = rows.dropna(subset=["epoch"]).iloc[-1]
-        return rows.assign(epoch=rows["epoch"].fillna(rows["step"] * (last["epoch"] / last["step"])))
+        rows, _ = learning.read_metrics(self.folder.name, self.folder)
+        return rows.astype({"step": int})
 
     @property
     def table(self) -> pd.DataFrame:
