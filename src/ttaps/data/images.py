@@ -5,10 +5,10 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,8 @@ from ttaps.progress import bar, log_info
 MAX_PIXELS = 100_000_000
 MAX_SIDE = 20_000
 MAX_CLASSES = 100_000
-SPLITS = {
-    "train": ("train",),
-    "test": ("test", "val"),
-}  # folders of class folders that a folder may have instead of classes
+# Folders of class folders that a folder may have instead of classes.
+SPLITS = {"train": ("train",), "test": ("test", "val")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +45,10 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def part(self, indices: NDArray[np.int64]) -> Self:
+        """Return some of the images."""
+        return replace(self, images=self.images[indices], labels=self.labels[indices])
 
 
 def set_digest(classes: Iterable[str], labels: NDArray[np.int64], images: Iterable[NDArray[np.uint8]] = ()) -> str:
