@@ -26,7 +26,7 @@ from ttaps.distributed import find_device, init_distributed
 from ttaps.errors import UsageError
 from ttaps.evaluation import frame, run
 from ttaps.evaluation.benchmark import Benchmark, clean_benchmark, corrupted_benchmark, open_benchmark
-from ttaps.evaluation.plan import Plan, Shard
+from ttaps.evaluation.plan import EVERYTHING, Plan, Shard
 from ttaps.evaluation.statistics import measure, significant
 from ttaps.evaluation.store import Store
 from ttaps.model.checkpoint import Model
@@ -169,18 +169,18 @@ def evaluate(
         ensure_supported(method, subject.network, subject.objective)
     root = Path(data_root) if data_root else None
     images = open_data(data, subject, corruptions, severities, root)
-    plan = Plan(images.labels, images.corruptions, images.severities, images_per_corruption)
-    timing, numbers = run.Timing(), [seeds] if isinstance(seeds, int) else list(dict.fromkeys(seeds))
-    work: dict[str, Any] = {"images_per_corruption": images_per_corruption, "shard": part, "timing": timing}
+    plan, timing = images.plan(images_per_corruption, part), run.Timing()
+    numbers = [seeds] if isinstance(seeds, int) else list(dict.fromkeys(seeds))
     with ExitStack() as temporary:
         folder = Path(out or temporary.enter_context(TemporaryDirectory(prefix="ttaps-", ignore_cleanup_errors=True)))
         with init_distributed(patience=timedelta(days=1)) as ranks:
-            work["distributed"] = ranks.size > 1
+            work: dict[str, Any] = {"plan": plan, "distributed": ranks.size > 1, "timing": timing}
             found = run.evaluate(subject, images, chosen, numbers, folder=folder, **work)
             ranks.wait()  # so that the table is of all images
         if projections and ranks.first:
             run.write_projections(subject, images, folder, projections)
-        evaluation = Evaluation(folder, subject.name, images.name, tuple(found), plan, timing.parts(), root)
+        whole = replace(plan, shard=EVERYTHING)
+        evaluation = Evaluation(folder, subject.name, images.name, tuple(found), whole, timing.parts(), root)
         weakref.finalize(evaluation, temporary.pop_all().close)  # a temporary folder is removed with its owner
     return evaluation
 

@@ -50,9 +50,8 @@ class GridColumn:
     methods: tuple[str, ...] = ("source",)  # methods, as ``ttaps evaluate`` takes them
     prototypes: tuple[int, ...] = ()  # values of K; the preset's unless given
     seeds: tuple[int, ...] = ()  # seeds of training; the grid's unless given
-    images_per_corruption: int | None = (
-        None  # for methods too slow for as many as the grid has; another column has the others
-    )
+    # For methods too slow for as many as the grid has; another column has the others.
+    images_per_corruption: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class GridJob:
 
     def plan(self, data: Benchmark, shard: Shard = EVERYTHING) -> Plan:
         """Return the images for each method."""
-        return Plan(data.labels, data.corruptions, data.severities, self.images_per_corruption, shard)
+        return data.plan(self.images_per_corruption, shard)
 
 
 JobData = tuple[Split, Benchmark]
@@ -159,14 +158,14 @@ def reproduce(grid: Grid, jobs: Sequence[GridJob], out: Path, root: Path | None,
     for job, (_, data) in zip(jobs, opened, strict=True):  # before any training
         check_settings(out / MODELS / job.name, job.train)
         job.plan(data, shard).check(job.methods)
-    evaluate = partial(run.evaluate, folder=out / RESULTS, shard=shard, distributed=ranks.size > 1)
+    evaluate = partial(run.evaluate, folder=out / RESULTS, distributed=ranks.size > 1)
     for number, (job, (split, data)) in enumerate(zip(jobs, opened, strict=True), 1):
         log_info(f"{number} of {len(jobs)}: {job.name}")
         Run(job.train, out / MODELS / job.name, split, ranks).train()
         ranks.wait()  # until the first has written the model
         model = load_model(out / MODELS / job.name)
         model.to(ranks.device)
-        evaluate(model, data, job.methods, (job.train.seed,), images_per_corruption=job.images_per_corruption)
+        evaluate(model, data, job.methods, (job.train.seed,), plan=job.plan(data, shard))
         if ranks.first and job.train.seed == grid.seeds[0]:  # a map of each kind of model, not of each seed
             # Of the clean images, as in the paper's figure.
             clean = open_benchmark(CLEAN.get(grid.data, grid.data), root, size=job.train.model.image_size)
@@ -231,7 +230,9 @@ def count_rows(out: Path, job: GridJob, data: Benchmark, plan: Plan) -> int:
     model = load_model(out / MODELS / job.name)
     with Store(out / RESULTS, write=False) as store:
         known, seed = run.known_experiments(store), job.train.seed
-        found = (run.find_experiment(known, run.describe(model, data, one, seed, plan)) for one in job.methods)
+        found = (
+            run.find_experiment(known, run.describe_experiment(model, data, one, seed, plan)) for one in job.methods
+        )
         rows = read_rows(store, [number for number in found if number is not None])
     return int(plan.covers(rows).sum())
 

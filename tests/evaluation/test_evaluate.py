@@ -51,16 +51,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, shard: str = "1/1", group: int = GROUP, limit: int | None = None) -> list[int]:
-    return evaluate(
-        small_model(),
-        small_benchmark(),
-        METHODS,
-        (0, 1),
-        folder=folder,
-        shard=Shard.parse(shard),
-        group=group,
-        images_per_corruption=limit,
-    )
+    data = small_benchmark()
+    plan = data.plan(limit, Shard.parse(shard))
+    return evaluate(small_model(), data, METHODS, (0, 1), folder=folder, plan=plan, group=group)
 
 
 def start(folder: Path, *groups: str) -> subprocess.Popen[bytes]:
@@ -94,7 +87,8 @@ def test_results_from_before_a_setting_existed_are_continued(whole: Path, tmp_pa
             older.add(older.experiment(before), stored_rows(store, number))
     assert run(tmp_path) == [1, 2, 3, 4]
     assert stored(tmp_path) == ROWS
-    other = evaluate(small_model(), small_benchmark(), [Ttaps(patience=1)], folder=tmp_path, images_per_corruption=1)
+    data = small_benchmark()
+    other = evaluate(small_model(), data, [Ttaps(patience=1)], folder=tmp_path, plan=data.plan(1))
     assert other == [5]  # that setting makes a difference now
 
 
@@ -243,9 +237,8 @@ def test_pictures_in_a_folder_or_a_file_are_the_same_set(tmp_path: Path) -> None
 def peak(path: Path, results: Path) -> int:
     """Return the most memory, in bytes, that Python and numpy had while some of a set's pictures were evaluated."""
     tracemalloc.start()
-    evaluate(
-        small_model(SIDE), open_benchmark(str(path), size=SIDE), [Source()], folder=results, images_per_corruption=16
-    )
+    data = open_benchmark(str(path), size=SIDE)
+    evaluate(small_model(SIDE), data, [Source()], folder=results, plan=data.plan(16))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return most
