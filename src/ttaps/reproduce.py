@@ -230,9 +230,8 @@ def count_rows(out: Path, job: GridJob, data: Benchmark, plan: Plan) -> int:
     model = load_model(out / MODELS / job.name)
     with Store(out / RESULTS, write=False) as store:
         known, seed = run.known_experiments(store), job.train.seed
-        found = (
-            run.find_experiment(known, run.describe_experiment(model, data, one, seed, plan)) for one in job.methods
-        )
+        wanted = [run.describe_experiment(model, data, method, seed, plan) for method in job.methods]
+        found = [run.find_experiment(known, experiment) for experiment in wanted]
         rows = read_rows(store, [number for number in found if number is not None])
     return int(plan.covers(rows).sum())
 

@@ -113,9 +113,8 @@ def _stored(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of lossless files: those of the images if they end in .png, or else with that at the end."""
     stored = [name if name.lower().endswith(".png") else f"{name}.png" for name in names]
     if twice := next((name for name in stored if stored.count(name) > 1), "") if len({*stored}) < len(stored) else "":
-        raise DataError(
-            f"Two images would be written to {twice}.\nRename one of: {twice}, {twice.removesuffix('.png')}."
-        )
+        other = twice.removesuffix(".png")
+        raise DataError(f"Two images would be written to {twice}.\nRename one of: {twice}, {other}.")
     return tuple(stored)
 
 

@@ -183,9 +183,8 @@ def _class_files(folder: Path) -> list[Path]:
         raise DataError(f"{folder} holds no images.\nEvery sub-folder is a class: remove it or put its images there.")
     if all(file.parent != folder for file in files):  # as in dataset/train/cat/1.png, where "train" is no class
         wrong = f"{folder} holds no images, only folders of images, so '{folder.name}' is not a class."
-        raise DataError(
-            f"{wrong}\nGive the folder whose sub-folders are the classes, such as {files[0].parent.parent}."
-        )
+        right = files[0].parent.parent
+        raise DataError(f"{wrong}\nGive the folder whose sub-folders are the classes, such as {right}.")
     return files
 
 

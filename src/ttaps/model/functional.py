@@ -180,8 +180,7 @@ def last_linear(network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, nn.
     logits: Tensor = copy(images)
     output = calls[-1][2] if calls else logits[:0]
     if output.shape != logits.shape or not torch.allclose(output, logits, equal_nan=True):
-        raise UsageError(
-            f"This method needs a final linear layer (nn.Linear) for the logits; {type(network).__name__} has none."
-        )
+        kind = type(network).__name__
+        raise UsageError(f"This method needs a final linear layer (nn.Linear) for the logits; {kind} has none.")
     last, (features, *_), _ = calls[-1]
     return logits, features, last

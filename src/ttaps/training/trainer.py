@@ -78,9 +78,8 @@ class Trainer:
         self.same_classes = self.start is not None and self.start.classes == split.train.classes
         if config.init_classifier_from_data and not self.same_classes:
             self._init_classifier()
-        self.initial = (
-            {name: weight.clone() for name, weight in self.network.state_dict().items()} if self.start else {}
-        )
+        kept = self.network.state_dict() if self.start else {}
+        self.initial = {name: weight.clone() for name, weight in kept.items()}
         self.share = config.wise_ft
         weights = dict(self.network.named_parameters())
         self.optimizer = Optimizer(weights, config.optimizer)
@@ -223,9 +222,8 @@ def initial_network(
         elif not name.startswith(("classifier.", *HEADS_AND_PROTOTYPES)):
             there = f"shape {tuple(theirs[name].shape)}" if name in theirs else "no such weights"
             here = f"init_from: '{name}' has shape {tuple(weight.shape)} here"
-            remedy = (
-                "Use that model's architecture for this run (--model.width, --model.depth, ...; see its train.toml)."
-            )
+            settings = "--model.width, --model.depth, ...; see its train.toml"
+            remedy = f"Use that model's architecture for this run ({settings})."
             raise UsageError(f"{here} and {there} in the model '{start.name}'.\n{remedy}")
     return network
 

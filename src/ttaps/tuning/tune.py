@@ -197,9 +197,8 @@ def summary(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     for place in range(len(names)):
         own = rows[rows["place"] == place]
         clean = own[own["severity"] == 0]
-        line = {
-            name: value for name, value in measure(own).items() if name == "n" or name.startswith(("after", "change"))
-        }
+        numbers = measure(own)
+        line = {name: numbers[name] for name in numbers if name == "n" or name.startswith(("after", "change"))}
         line |= {"clean_change": 100 * float((clean["correct_after"].astype(float) - clean["correct_before"]).mean())}
         line |= {"adapted": 100 * float((own["confidence_after"] != own["confidence_before"]).mean())}
         line |= {"ece": calibration_error(own["confidence_after"], own["correct_after"])}
@@ -212,9 +211,8 @@ def compare(rows: pd.DataFrame, first: int, second: int, name: str, other: str) 
     mine, theirs = (rows[rows["place"] == place] for place in (first, second))
     line = compare_table(theirs, mine).iloc[-1]
     interval = f"{line['change_low']:+.2f} to {line['change_high']:+.2f}"
-    return (
-        f"{name} against {other}: {line['change']:+.2f} points ({interval}), p = {line['p']:.2g}, n = {line['n']:.0f}"
-    )
+    chance = f"p = {line['p']:.2g}, n = {line['n']:.0f}"
+    return f"{name} against {other}: {line['change']:+.2f} points ({interval}), {chance}"
 
 
 def winner(table: pd.DataFrame) -> str:
@@ -236,9 +234,7 @@ def report_text(
         for name, line in table.iterrows()
     ]  # fmt: skip
     specs = [f"  {name}: {method_spec(method)}" for name, method in zip(table.index[1:], methods[1:], strict=True)]
-    about = (
-        f"{tuner.model.name} on {len(tuner.fresh):,} fresh validation images ({tuner.data.name}, severities 0 to 5):"
-    )
-    return "\n".join(
-        [about, "", text_table(head, cells), "", *verdicts, "", *specs, "", f"Wrote {path}; rows are in {folder}."]
-    )
+    images = f"{len(tuner.fresh):,} fresh validation images ({tuner.data.name}, severities 0 to 5)"
+    wrote = f"Wrote {path}; rows are in {folder}."
+    parts = [f"{tuner.model.name} on {images}:", text_table(head, cells), "\n".join(verdicts), "\n".join(specs), wrote]
+    return "\n\n".join(parts)
