@@ -150,9 +150,9 @@ def naive(network: Network, image: Tensor, method: Ttaps, key: int) -> Tensor:
 
 def pillow_views(image: Tensor, drawn: Parameters) -> Tensor:
     """Make the views of one image (1, 3, H, W), uint8, one by one. Pillow's blur has no 3-pixel window; it costs about the same."""
-    picture = Image.fromarray(image[0].permute(1, 2, 0).numpy())
+    whole = Image.fromarray(image[0].permute(1, 2, 0).numpy())
     rows = {name: tensor.tolist() for name, tensor in vars(drawn).items()}
-    return torch.stack([_view(picture, {name: values[i] for name, values in rows.items()}) for i in range(len(drawn))])
+    return torch.stack([_view(whole, {name: values[i] for name, values in rows.items()}) for i in range(len(drawn))])
 
 
 def _view(image: Image.Image, view: dict[str, Any]) -> Tensor:

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+import ttaps
 from helpers.small_evaluation import CORRUPTIONS, results, small_benchmark, small_model
 from ttaps.adaptation import Bn, Memo, Method, Source, Tent, Ttaps
 from ttaps.errors import UsageError
@@ -157,7 +158,7 @@ def test_a_limit_never_cuts_a_batch(tmp_path: Path) -> None:
     assert all(whole[item] == row for item, row in first.items())
 
 
-def test_a_method_the_model_cannot_serve_is_refused_before_any_work(tmp_path: Path) -> None:
+def test_a_method_the_model_cannot_serve_is_refused_before_the_data_is_opened(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'bn' needs BatchNorm layers .* supports source, augment, t3a, lame, tent"):
-        run(tmp_path / "new", Bn())
+        ttaps.evaluate(small_model(), tmp_path / "no data", [Bn()], out=tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -94,7 +94,7 @@ def test_shapes(tiny_network: Network, images: Tensor) -> None:
     assert Network(ModelConfig()).get_submodule("backbone.stage3")(torch.zeros(1, 64, 16, 16)).shape == (1, 128, 8, 8)
 
 
-def test_uint8_and_float_pictures_give_the_same_logits(tiny_network: Network, images: Tensor) -> None:
+def test_uint8_and_float_images_give_the_same_logits(tiny_network: Network, images: Tensor) -> None:
     assert torch.equal(tiny_network(images), tiny_network(images.float() / 255))
 
 

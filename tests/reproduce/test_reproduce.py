@@ -150,7 +150,7 @@ def test_smoke_stopped_and_started_again(
     assert load_rows([tmp_path / "results"]).groupby(["spec", "fingerprint"]).size().tolist() == [6] * 10
 
     monkeypatch.setattr(work, "_fastest", lambda run, step: 3600.0)
-    monkeypatch.setattr(work, "seconds_per_image", lambda config, method, pictures: 60.0)
+    monkeypatch.setattr(work, "seconds_per_image", lambda config, method, images: 60.0)
     assert main([*command, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-3].split() == ["sum", "0", "0.0", "seconds", "0", "0.0", "seconds"]
     grid, jobs = read_grid(find_preset("smoke", grids=True))
@@ -165,7 +165,7 @@ def test_smoke_stopped_and_started_again(
 
 
 def small_grid(folder: Path, data: str, classes: tuple[str, str] = ("cat", "dog")) -> tuple[Grid, list[GridJob]]:
-    """A grid that trains on a folder of pictures of 8 pixels, and evaluates on ``data``."""
+    """A grid that trains on a folder of images of 8 pixels, and evaluates on ``data``."""
     for name in (f"{label}/{number}.png" for label in classes for number in range(5)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_picture(folder / name, 8, 8)
@@ -197,7 +197,7 @@ def test_a_second_column_evaluates_the_same_model_on_fewer_images(tmp_path: Path
             read_grid(path)
 
 
-def test_pictures_of_another_size_than_32_are_trained_on_and_evaluated(tmp_path: Path) -> None:
+def test_images_of_another_size_than_32_are_trained_on_and_evaluated(tmp_path: Path) -> None:
     grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
     work.reproduce(grid, jobs, tmp_path / "out", None)
     rows = load_rows([tmp_path / "out" / "results"])

@@ -67,6 +67,7 @@ class Tuner:
         model = replace(model, presets={})  # specs name the package's presets, however often a model is tuned
         self.model, self.data, self.seed, self.store = model, data.aligned_to(model), seed, store
         self.network = as_network(model.network)
+        self.device = self.network.prototypes.device
         conditions, wanted = len(data.corruptions) * len(data.severities), math.ceil(images * (1 + FRESH))
         # Rather many images under one condition each than few under all: they tell more.
         count = max(1, min(conditions, conditions * len(data.labels) // wanted))
@@ -103,11 +104,6 @@ class Tuner:
             for run, trace in zip(own, traces, strict=True):
                 pairs = zip(items, trace.cpu().numpy(), strict=True)
                 run.save([make_row(item, int(self.data.labels[item.image]), row, seconds) for item, row in pairs])
-
-    @property
-    def device(self) -> torch.device:
-        """Where the network is."""
-        return next(self.network.parameters()).device
 
     @cached_property
     @torch.no_grad()
