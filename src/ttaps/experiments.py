@@ -174,8 +174,10 @@ def evaluate(
     with ExitStack() as temporary:
         folder = Path(out or temporary.enter_context(TemporaryDirectory(prefix="ttaps-", ignore_cleanup_errors=True)))
         with init_distributed(patience=timedelta(days=1)) as ranks:
-            work: dict[str, Any] = {"plan": plan, "distributed": ranks.size > 1, "timing": timing}
-            found = run.evaluate(subject, images, chosen, numbers, folder=folder, **work)
+            several = ranks.size > 1
+            found = run.evaluate(
+                subject, images, chosen, numbers, folder=folder, plan=plan, distributed=several, timing=timing
+            )
             ranks.wait()  # so that the table is of all images
         if projections and ranks.first:
             run.write_projections(subject, images, folder, projections)

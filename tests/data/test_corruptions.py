@@ -21,6 +21,7 @@ from ttaps.data.corruptions import (
     TUNING_CORRUPTIONS,
     blur,
     corrupt,
+    corrupt_one,
     corrupt_set,
     digital,
     noise,
@@ -85,10 +86,11 @@ def test_an_image_depends_on_its_own_index_only(name: str) -> None:
     images = sample(6)
     whole = corrupt_set(images, name, 3, seed=1)
     assert np.array_equal(corrupt_set(images[[4, 1]], name, 3, seed=1, indices=[4, 1]), whole[[4, 1]])
-    planes_last = (
-        images.transpose(0, 3, 1, 2).copy().transpose(0, 2, 3, 1)
-    )  # another order in memory, as the readers give
+    # Another order in memory, as the readers give.
+    planes_last = images.transpose(0, 3, 1, 2).copy().transpose(0, 2, 3, 1)
     assert np.array_equal(corrupt_set(planes_last, name, 3, seed=1), whole)
+    one = corrupt_one(images[4].transpose(2, 0, 1), name, 3, seed=1, index=4)
+    assert np.array_equal(one, whole[4].transpose(2, 0, 1))
     assert (name in DETERMINISTIC) == np.array_equal(corrupt_set(images, name, 3, seed=2), whole)
 
 

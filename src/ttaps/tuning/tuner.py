@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ttaps.adaptation import Method
 from ttaps.adaptation.ttaps import nearest_distance
 from ttaps.data import ImageSet, load_set, split_train
-from ttaps.data.corruptions import TUNING_CORRUPTIONS
+from ttaps.data.corruptions import SEVERITIES, TUNING_CORRUPTIONS
 from ttaps.errors import UsageError
 from ttaps.evaluation.benchmark import VALIDATION_SEED, Benchmark, clean_benchmark, with_corruptions
 from ttaps.evaluation.frame import read_rows
@@ -38,7 +38,6 @@ from ttaps.progress import bar
 from ttaps.tuning.candidates import Candidate, adapt_candidates
 from ttaps.tuning.choice import Option, Seen, fit_temperature, options
 
-SEVERITIES = (0, 1, 2, 3, 4, 5)
 FRESH = 0.6  # images to confirm the choice on, as a share of those that it was made on
 FITTED = 600  # adapted images that a temperature is fitted on
 BLOCK = 64
@@ -56,7 +55,7 @@ def validation_benchmark(model: Model, data: str | Path | ImageSet | None, root:
         images = load_set(name, root, split="train", size=model.image_size)
         places = split_train(len(images))[1] if Path(name).resolve() == Path(own).resolve() else np.arange(len(images))
     clean = clean_benchmark(images.part(places))
-    found = with_corruptions(clean, TUNING_CORRUPTIONS, SEVERITIES, VALIDATION_SEED, places.tolist())
+    found = with_corruptions(clean, TUNING_CORRUPTIONS, (0, *SEVERITIES), VALIDATION_SEED, places.tolist())
     return replace(found, name=f"{clean.name}-val-c")
 
 
