@@ -38,7 +38,7 @@ def tiny_network() -> Network:
 
 @pytest.fixture(scope="session")
 def textures() -> ImageSet:
-    """Return 160 pictures of 8 x 8 pixels in four classes: stripes across, stripes down, checks, and plain."""
+    """Return 160 images of 8 x 8 pixels in four classes: stripes across, stripes down, checks, and plain."""
     rng = np.random.default_rng(0)
     labels = np.arange(160) % 4
     y, x = np.mgrid[0:8, 0:8]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,8 @@ from ttaps.model import ModelConfig
 from ttaps.training.config import find_preset, preset_names
 
 ROOT = Path(__file__).parents[1]
-ROOTS = ("src", "tests", "tools", "docs", "models", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+ROOTS = ("src", "tests", "tools", "examples", "docs", "models", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+SUFFIXES = (".py", ".toml", ".md", ".sh", ".ipynb", ".js", ".html", ".j2")
 """Where no old name may be left."""
 TABLE = (
     "src/ttaps/aliases.toml",
@@ -67,6 +69,18 @@ ENGLISH = [
     "warmup",
 ]
 """Old names that are also plain words: only looked for where they are options or settings of a method."""
+INTERNAL = (
+    "_fairly", "adapt_together", "adapt_unsure", "asked_to_stop", "each_image", "evaluating", "fair_order", "GLANCE", "goes_together",
+    "SCOPES", "side_by_side", "SURE", "take_over", "TOGETHER", "to_unit", "written_method",
+)  # fmt: skip
+"""Old names inside the package that are no words of plain English: looked for everywhere."""
+DEFINED = (
+    "alone", "at_least", "Average", "certain", "chances", "claimed", "comma_separated", "Cut", "descend", "Drawing", "fitted", "follow",
+    "held", "in_turn", "kept", "key", "lacks", "levels", "Look", "Memory", "nearest", "need", "one_by_one", "plain", "put",
+    "replacing", "rising", "Rule", "say", "scope", "serves", "severest", "Shown", "still", "strip", "student", "sweep", "tally",
+    "test_codes", "together", "Track", "Tried", "Trouble", "Unit",
+)  # fmt: skip
+"""Old names of functions and classes that are also plain words: only looked for where they are defined."""
 STILL_OPTIONS = {"classes", "limit", "objective"}
 """Old names that are names of other options, or short forms."""
 
@@ -80,6 +94,8 @@ def patterns() -> Iterator[str]:
             yield rf"\b({'|'.join(METHODS)})(:\w+)?\[([^\]]*,)?(views\.)?{old}="  # in a method's spec
             yield rf"\b({'|'.join(METHODS)})\.(views\.)?{old}="  # after --set
     yield r"\bttaps data (get|check)\b"
+    yield rf"\b({'|'.join(INTERNAL)})\b"
+    yield rf"\b(def|class) ({'|'.join(DEFINED)})\b"
     yield BRITISH
 
 
@@ -88,15 +104,23 @@ FILES = [
     path
     for root in ROOTS
     for path in ([ROOT / root] if (ROOT / root).is_file() else sorted((ROOT / root).rglob("*")))
-    if path.suffix in (".py", ".toml", ".md", ".sh") and str(path.relative_to(ROOT)) not in TABLE
+    if path.suffix in SUFFIXES and str(path.relative_to(ROOT)) not in TABLE
 ]
+
+
+def text_of(path: Path) -> str:
+    """Return what people wrote in a file: of a notebook its cells, without their outputs."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
 
 
 def test_no_old_name_is_left() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {match[0]}"
         for path in FILES
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        for number, line in enumerate(text_of(path).splitlines(), 1)
         for match in [*OLD.finditer(line), *re.finditer(BRITISH, line)]
     ]
     assert not found, "\n".join(found)

@@ -75,6 +75,8 @@ def test_wrong_settings_are_named(values: dict[str, Any], message: str) -> None:
     [
         ({"epochs": 0}, r"epochs must be positive, not 0"),
         ({"epochs": float("nan")}, r"epochs must be positive, not nan"),
+        ({"epochs": float("inf")}, r"epochs must be finite, not inf"),
+        ({"optimizer": {"lr": float("inf")}}, r"optimizer.lr must be finite, not inf"),
         ({"batch_size": -1}, r"batch_size must be positive, not -1"),
         ({"validate_every": 0}, r"validate_every must be positive"),
         ({"checkpoint_minutes": -1}, r"checkpoint_minutes must be at least 0, not -1"),

@@ -24,7 +24,7 @@ from ttaps.bench import operations
 from ttaps.data.sample import read_sample, read_sample_train
 from ttaps.distributed import Ranks
 from ttaps.model import ModelConfig
-from ttaps.reproduce import Job, read_grid
+from ttaps.reproduce import GridJob, read_grid
 from ttaps.training.config import TrainConfig, find_preset
 from ttaps.training.data import Split
 from ttaps.training.schedule import Schedule
@@ -100,7 +100,7 @@ def adapting(config: TrainConfig, method: Method) -> int:
         return operations(lambda: method.adapt(network, image, [0]))
 
 
-def kind(job: Job) -> TrainConfig:
+def kind(job: GridJob) -> TrainConfig:
     """Return a job's training without its seed, which changes no count."""
     return replace(job.train, seed=0)
 
@@ -114,7 +114,7 @@ def makespan(trainings: Sequence[Training], gpus: int) -> float:
     return max(free)
 
 
-def print_counts(jobs: Sequence[Job]) -> None:
+def print_counts(jobs: Sequence[GridJob]) -> None:
     """Print a line for each kind of model."""
     print(
         "| model | an image of a step | a step sends | a training | method: adapting to one image |\n|---|--:|--:|--:|---|"
@@ -129,7 +129,7 @@ def print_counts(jobs: Sequence[Job]) -> None:
         )
 
 
-def print_times(grids: dict[str, list[Job]]) -> None:
+def print_times(grids: dict[str, list[GridJob]]) -> None:
     """Print hours on 1, 8 and 64 GPUs."""
     print("\n| | operations | 1 GPU | 8 GPUs | 64 GPUs |\n|---|--:|--:|--:|--:|")
     for name, jobs in {**grids, "both": list(chain(*grids.values()))}.items():

@@ -90,18 +90,26 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean '{near[0]}'?)" if near else f" (known are {', '.join(known)})"
 
 
-def check_min(settings: Any, **bounds: float) -> None:
-    """Refuse settings below their bounds, such as ``check_min(self, steps=0, num_views=1)``; NaN is refused too."""
+def check_min(settings: Any, table: str = "", /, **bounds: float) -> None:
+    """Refuse settings below their bounds, such as ``check_min(self, steps=0, num_views=1)``; NaN is refused too.
+    ``table`` stands before their names in the message, here and below."""
     for name, bound in bounds.items():
         if not getattr(settings, name) >= bound:
-            raise UsageError(f"{name} must be at least {bound}, not {getattr(settings, name)}.")
+            raise UsageError(f"{table}{name} must be at least {bound}, not {getattr(settings, name)}.")
 
 
-def check_positive(settings: Any, *names: str) -> None:
+def check_positive(settings: Any, *names: str, table: str = "") -> None:
     """Refuse values not above 0, and NaN."""
     for name in names:
         if not getattr(settings, name) > 0:
-            raise UsageError(f"{name} must be positive, not {getattr(settings, name)}.")
+            raise UsageError(f"{table}{name} must be positive, not {getattr(settings, name)}.")
+
+
+def check_below_one(settings: Any, *names: str, table: str = "") -> None:
+    """Refuse values outside [0, 1), and NaN."""
+    for name in names:
+        if not 0 <= getattr(settings, name) < 1:
+            raise UsageError(f"{table}{name} must be at least 0 and less than 1, not {getattr(settings, name)}.")
 
 
 def check_range(settings: Any, *names: str, most: float = math.inf) -> None:

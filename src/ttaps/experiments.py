@@ -26,7 +26,7 @@ from ttaps.distributed import find_device, init_distributed
 from ttaps.errors import UsageError
 from ttaps.evaluation import frame, run
 from ttaps.evaluation.benchmark import Benchmark, clean_benchmark, corrupted_benchmark, open_benchmark
-from ttaps.evaluation.plan import Plan, Shard
+from ttaps.evaluation.plan import EVERYTHING, Plan, Shard
 from ttaps.evaluation.statistics import measure, significant
 from ttaps.evaluation.store import Store
 from ttaps.model.checkpoint import Model
@@ -34,7 +34,7 @@ from ttaps.model.own import Backbone, Factory, MeanStd, backbone_factory, backbo
 from ttaps.progress import log_info
 from ttaps.report import columns, page, render, tables
 from ttaps.report.figures import learning, style
-from ttaps.training import fork, run_dir
+from ttaps.training import fork
 from ttaps.training.config import TrainConfig, load_preset
 from ttaps.training.data import training_images
 from ttaps.training.run import Run
@@ -169,18 +169,20 @@ def evaluate(
         ensure_supported(method, subject.network, subject.objective)
     root = Path(data_root) if data_root else None
     images = open_data(data, subject, corruptions, severities, root)
-    plan = Plan(images.labels, images.corruptions, images.severities, images_per_corruption)
-    timing, numbers = run.Timing(), [seeds] if isinstance(seeds, int) else list(dict.fromkeys(seeds))
-    work: dict[str, Any] = {"images_per_corruption": images_per_corruption, "shard": part, "timing": timing}
+    plan, timing = images.plan(images_per_corruption, part), run.Timing()
+    numbers = [seeds] if isinstance(seeds, int) else list(dict.fromkeys(seeds))
     with ExitStack() as temporary:
         folder = Path(out or temporary.enter_context(TemporaryDirectory(prefix="ttaps-", ignore_cleanup_errors=True)))
         with init_distributed(patience=timedelta(days=1)) as ranks:
-            work["distributed"] = ranks.size > 1
-            found = run.evaluate(subject, images, chosen, numbers, folder=folder, **work)
+            several = ranks.size > 1
+            found = run.evaluate(
+                subject, images, chosen, numbers, folder=folder, plan=plan, distributed=several, timing=timing
+            )
             ranks.wait()  # so that the table is of all images
         if projections and ranks.first:
             run.write_projections(subject, images, folder, projections)
-        evaluation = Evaluation(folder, subject.name, images.name, tuple(found), plan, timing.parts(), root)
+        whole = replace(plan, shard=EVERYTHING)
+        evaluation = Evaluation(folder, subject.name, images.name, tuple(found), whole, timing.parts(), root)
         weakref.finalize(evaluation, temporary.pop_all().close)  # a temporary folder is removed with its owner
     return evaluation
 
@@ -248,9 +250,8 @@ class Training:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the learning curve: a row per logged step (its losses) or validation (``validation_accuracy``), by epoch."""
-        rows = pd.read_json(self.folder / run_dir.METRICS, lines=True, precise_float=True)
-        last = rows.dropna(subset=["epoch"]).iloc[-1]
-        return rows.assign(epoch=rows["epoch"].fillna(rows["step"] * (last["epoch"] / last["step"])))
+        rows, _ = learning.read_metrics(self.folder.name, self.folder)
+        return rows.astype({"step": int})
 
     @property
     def table(self) -> pd.DataFrame:

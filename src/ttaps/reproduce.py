@@ -50,9 +50,8 @@ class GridColumn:
     methods: tuple[str, ...] = ("source",)  # methods, as ``ttaps evaluate`` takes them
     prototypes: tuple[int, ...] = ()  # values of K; the preset's unless given
     seeds: tuple[int, ...] = ()  # seeds of training; the grid's unless given
-    images_per_corruption: int | None = (
-        None  # for methods too slow for as many as the grid has; another column has the others
-    )
+    # For methods too slow for as many as the grid has; another column has the others.
+    images_per_corruption: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Job:
+class GridJob:
     """One model to train, and the methods to evaluate it with."""
 
     train: TrainConfig
@@ -84,7 +83,7 @@ class Job:
 
     def plan(self, data: Benchmark, shard: Shard = EVERYTHING) -> Plan:
         """Return the images for each method."""
-        return Plan(data.labels, data.corruptions, data.severities, self.images_per_corruption, shard)
+        return data.plan(self.images_per_corruption, shard)
 
 
 JobData = tuple[Split, Benchmark]
@@ -94,14 +93,14 @@ JobData = tuple[Split, Benchmark]
 class Estimate(NamedTuple):
     """What is left of a job, and how long it takes."""
 
-    job: Job
+    job: GridJob
     steps: int  # of training
     training: float  # seconds for them, without validation and checkpoints
     rows: int  # results to make: images times methods
     evaluation: float  # seconds for them
 
 
-def read_grid(path: Path) -> tuple[Grid, list[Job]]:
+def read_grid(path: Path) -> tuple[Grid, list[GridJob]]:
     """Read a grid and return its jobs, those of the first seed first: a table of one seed is useful before the others are done.
     The ``train`` table of the grid, then that of a column, override the training preset."""
     values = read_toml(path)
@@ -126,7 +125,7 @@ def read_grid(path: Path) -> tuple[Grid, list[Job]]:
         models = [replace(config.model, num_prototypes=size) for size in sizes]
         images = column.images_per_corruption
         images = grid.images_per_corruption if images is None else images
-        kinds += [(Job(replace(config, model=model), methods, images), seeds) for model in models]
+        kinds += [(GridJob(replace(config, model=model), methods, images), seeds) for model in models]
     every = dict.fromkeys(seed for _, seeds in [((), grid.seeds), *kinds] for seed in seeds)
     jobs = [replace(job, train=replace(job.train, seed=seed)) for seed in every for job, own in kinds if seed in own]
     for one, other in combinations(jobs, 2):  # a second column may evaluate the same model on another number of images
@@ -140,7 +139,7 @@ def _are_tables(values: Any, *keys: str) -> bool:
     return isinstance(values, list) and all(isinstance(one, Mapping) and one.keys() >= set(keys) for one in values)
 
 
-def open_data(grid: Grid, jobs: Sequence[Job], root: Path | None) -> list[JobData]:
+def open_job_data(grid: Grid, jobs: Sequence[GridJob], root: Path | None) -> list[JobData]:
     """Open each data set once, before any work; refuse a job that could be trained but not evaluated."""
     test = cache(partial(open_benchmark, grid.data, root, corruptions=grid.corruptions, severities=grid.severities))
     train, found = cache(training_images), []
@@ -153,20 +152,20 @@ def open_data(grid: Grid, jobs: Sequence[Job], root: Path | None) -> list[JobDat
     return found
 
 
-def reproduce(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, ranks: Ranks = ALONE) -> None:
+def reproduce(grid: Grid, jobs: Sequence[GridJob], out: Path, root: Path | None, ranks: Ranks = ALONE) -> None:
     """Train and evaluate all models: they go to ``out/models``, their rows to ``out/results``."""
-    opened, shard = open_data(grid, jobs, root), Shard(ranks.rank, ranks.size)
+    opened, shard = open_job_data(grid, jobs, root), Shard(ranks.rank, ranks.size)
     for job, (_, data) in zip(jobs, opened, strict=True):  # before any training
         check_settings(out / MODELS / job.name, job.train)
         job.plan(data, shard).check(job.methods)
-    evaluate = partial(run.evaluate, folder=out / RESULTS, shard=shard, distributed=ranks.size > 1)
+    evaluate = partial(run.evaluate, folder=out / RESULTS, distributed=ranks.size > 1)
     for number, (job, (split, data)) in enumerate(zip(jobs, opened, strict=True), 1):
         log_info(f"{number} of {len(jobs)}: {job.name}")
         Run(job.train, out / MODELS / job.name, split, ranks).train()
         ranks.wait()  # until the first has written the model
         model = load_model(out / MODELS / job.name)
         model.to(ranks.device)
-        evaluate(model, data, job.methods, (job.train.seed,), images_per_corruption=job.images_per_corruption)
+        evaluate(model, data, job.methods, (job.train.seed,), plan=job.plan(data, shard))
         if ranks.first and job.train.seed == grid.seeds[0]:  # a map of each kind of model, not of each seed
             # Of the clean images, as in the paper's figure.
             clean = open_benchmark(CLEAN.get(grid.data, grid.data), root, size=job.train.model.image_size)
@@ -175,7 +174,7 @@ def reproduce(grid: Grid, jobs: Sequence[Job], out: Path, root: Path | None, ran
         ranks.wait()
 
 
-def estimate(grid: Grid, jobs: Sequence[Job], opened: Sequence[JobData], out: Path, device: str) -> list[Estimate]:
+def estimate(grid: Grid, jobs: Sequence[GridJob], opened: Sequence[JobData], out: Path, device: str) -> list[Estimate]:
     """Return what is left of each job. Jobs that differ in seed or K only are timed once: these hardly change the time.
     The data is ``opened`` before: reading images shows a bar of its own, and rich before 14.1 refuses two."""
     found: list[Estimate] = []
@@ -224,14 +223,15 @@ def seconds_per_image(config: TrainConfig, method: Method, images: Tensor) -> fl
     return _seconds(lambda: method.adapt(network, images, range(len(images))).cpu(), images.device) / len(images)
 
 
-def count_rows(out: Path, job: Job, data: Benchmark, plan: Plan) -> int:
+def count_rows(out: Path, job: GridJob, data: Benchmark, plan: Plan) -> int:
     """Return how many results of a plan a trained model already has."""
     if not (out / RESULTS / FILE).exists():
         return 0
     model = load_model(out / MODELS / job.name)
     with Store(out / RESULTS, write=False) as store:
         known, seed = run.known_experiments(store), job.train.seed
-        found = (run.find_experiment(known, run.describe(model, data, one, seed, plan)) for one in job.methods)
+        wanted = [run.describe_experiment(model, data, method, seed, plan) for method in job.methods]
+        found = [run.find_experiment(known, experiment) for experiment in wanted]
         rows = read_rows(store, [number for number in found if number is not None])
     return int(plan.covers(rows).sum())
 

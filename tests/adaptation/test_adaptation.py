@@ -18,7 +18,7 @@ from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.spec import parse_method
 from ttaps.errors import UsageError
 from ttaps.losses import soft_codes, swapped_prediction
-from ttaps.model import SCOPES, ModelConfig, Network
+from ttaps.model import ADAPT_PARAMS, ModelConfig, Network
 from ttaps.model.checkpoint import Model
 from ttaps.model.functional import adapted_names
 
@@ -59,9 +59,9 @@ def literal(method: Ttaps, network: Network, image: Tensor, key: int) -> Tensor:
     return torch.stack(trace)
 
 
-@pytest.mark.parametrize("scope", [*SCOPES, "backbone.stage2+projector"])
-def test_equals_literal_algorithm_1_after_every_step(network: Network, images: Tensor, scope: str) -> None:
-    method = replace(QUICK, adapt_params=scope, tau=0.1, epsilon=0.05)
+@pytest.mark.parametrize("adapt_params", [*ADAPT_PARAMS, "backbone.stage2+projector"])
+def test_equals_literal_algorithm_1_after_every_step(network: Network, images: Tensor, adapt_params: str) -> None:
+    method = replace(QUICK, adapt_params=adapt_params, tau=0.1, epsilon=0.05)
     got = method.adapt(network, images[:1], [7])[0]
     want = literal(method, network, images[:1], 7)
     assert (got - want).abs().max() < 1e-6

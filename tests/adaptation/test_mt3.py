@@ -24,7 +24,7 @@ from ttaps.model import Network
 from ttaps.model.checkpoint import load_model
 from ttaps.rng import generator
 from ttaps.training.config import Mt3Config, OptimizerConfig, ScheduleConfig, TrainConfig
-from ttaps.training.data import Batch, Split
+from ttaps.training.data import Split, TrainBatch
 from ttaps.training.objectives import OBJECTIVES, clipped, draw_tasks, inner_step
 from ttaps.training.optimizer import Optimizer
 from ttaps.training.run import Run
@@ -57,9 +57,9 @@ def network() -> Network:
 
 
 @pytest.fixture
-def batch(textures: ImageSet) -> Batch:
+def batch(textures: ImageSet) -> TrainBatch:
     images, labels = torch.from_numpy(textures.images[:6]), torch.from_numpy(textures.labels[:6])
-    return Batch(images, labels, seed=0, step=3, size=8, rows=slice(6), total=6)
+    return TrainBatch(images, labels, seed=0, step=3, size=8, rows=slice(6), total=6)
 
 
 # --- the loss
@@ -112,7 +112,7 @@ def test_those_seeds_change_everything() -> None:
         assert set((drawn[:, column] < bound).tolist()) == {True, False}
 
 
-def test_tasks_hold_two_views_of_each_image_and_the_image(batch: Batch) -> None:
+def test_tasks_hold_two_views_of_each_image_and_the_image(batch: TrainBatch) -> None:
     tasks = draw_tasks(batch, 4)  # four images, and the two that are left
     kinds = (MT3_VIEWS, "s"), (MT3_VIEWS, "t"), (ShiftViews(padding=2, flip_p=0.0), "crop")
     views = [batch.views(kind, name) for kind, name in kinds]
@@ -137,7 +137,7 @@ def test_less_than_a_task_is_refused(textures: ImageSet) -> None:
         Trainer(config, Split(few, few)).batch(0)
 
 
-def test_sharing_a_batch_out_changes_no_task(batch: Batch) -> None:
+def test_sharing_a_batch_out_changes_no_task(batch: TrainBatch) -> None:
     parts = [
         draw_tasks(replace(batch, images=batch.images[rows], rows=rows, total=6), 2)
         for rows in (slice(0, 4), slice(4, 6))
@@ -164,7 +164,7 @@ def swapped(z: Tensor) -> Tensor:
     return torch.cat([z[half:], z[:half]]).detach()
 
 
-def outer(network: Network, batch: Batch, config: Mt3Config, held: list[tuple[Tensor, Tensor]] | None) -> Any:
+def outer(network: Network, batch: TrainBatch, config: Mt3Config, held: list[tuple[Tensor, Tensor]] | None) -> Any:
     """The meta-loss by hand; ``held`` are the targets of every task before and after its step, constants of the derivative."""
     n, kept, total = config.task_images, [], torch.zeros((), dtype=torch.float64)
     tasks = draw_tasks(batch, n)
@@ -181,7 +181,7 @@ def outer(network: Network, batch: Batch, config: Mt3Config, held: list[tuple[Te
 
 
 @pytest.mark.parametrize("clip", [10.0, 0.05])
-def test_meta_gradient_is_that_of_finite_differences(network: Network, batch: Batch, clip: float) -> None:
+def test_meta_gradient_is_that_of_finite_differences(network: Network, batch: TrainBatch, clip: float) -> None:
     """Along a random direction in the weights of every part; the targets are constants, as in the authors' code.
 
     Differences of 1e-8, because the inner gradient jumps at the kinks of ReLU: 1e-5 crosses some.
@@ -209,13 +209,13 @@ def moved(network: Network, direction: dict[str, Tensor], step: float) -> Networ
     return copy
 
 
-def test_meta_gradient_is_of_second_order(network: Network, batch: Batch) -> None:
+def test_meta_gradient_is_of_second_order(network: Network, batch: TrainBatch) -> None:
     """The predictor takes no part in the cross-entropy, so without BYOL after the step only the second order reaches it."""
     OBJECTIVES["mt3"](network, batch, with_mt3(Mt3Config(task_images=3, gamma_byol=0.0)), 1.0)["loss"].backward()
     assert all(w.grad is not None and w.grad.norm() > 0 for w in network.heads["predictor"].parameters())
 
 
-def test_no_inner_step_is_plain_training(network: Network, batch: Batch) -> None:
+def test_no_inner_step_is_plain_training(network: Network, batch: TrainBatch) -> None:
     parts = OBJECTIVES["mt3"](network, batch, with_mt3(Mt3Config(task_images=3, inner_lr=0.0, gamma_byol=0.0)), 1.0)
     crops = torch.cat([task[6:] for task in draw_tasks(batch, 3)])
     torch.testing.assert_close(parts["loss"], F.cross_entropy(network(crops), batch.labels))

@@ -21,7 +21,7 @@ from ttaps.errors import UsageError
 from ttaps.model import ModelConfig, Network
 from ttaps.model.checkpoint import load_model
 from ttaps.training.config import AugmentationConfig, OptimizerConfig, ScheduleConfig, TrainConfig
-from ttaps.training.data import Batch, Split
+from ttaps.training.data import Split, TrainBatch
 from ttaps.training.objectives import OBJECTIVES, rotated
 from ttaps.training.run import Run
 from ttaps.training.schedule import Schedule
@@ -53,9 +53,9 @@ def network() -> Network:
 
 
 @pytest.fixture
-def batch(textures: ImageSet) -> Batch:
+def batch(textures: ImageSet) -> TrainBatch:
     images, labels = torch.from_numpy(textures.images[:6]), torch.from_numpy(textures.labels[:6])
-    return Batch(images, labels, seed=0, step=3, size=8, rows=slice(6), total=6)
+    return TrainBatch(images, labels, seed=0, step=3, size=8, rows=slice(6), total=6)
 
 
 def rotation_logits(network: Network, pictures: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ def test_no_rotation_head_on_a_backbone_without_stages() -> None:
     ("ce_view", "kind"), [("crop", ShiftViews()), ("color", SwavViews(scale=AugmentationConfig().crop_scale))]
 )
 def test_the_loss_is_both_cross_entropies(
-    ce_view: Literal["crop", "color"], kind: ShiftViews | SwavViews, network: Network, batch: Batch
+    ce_view: Literal["crop", "color"], kind: ShiftViews | SwavViews, network: Network, batch: TrainBatch
 ) -> None:
     pictures = batch.views(kind, "crop")
     cross_entropy = -network(pictures).log_softmax(-1)[range(6), batch.labels].mean()
@@ -169,7 +169,7 @@ def test_the_loss_is_both_cross_entropies(
         torch.testing.assert_close(parts["loss"], cross_entropy + joint * torch.stack(each).mean())
 
 
-def test_random_rotations_are_drawn_for_the_step(batch: Batch) -> None:
+def test_random_rotations_are_drawn_for_the_step(batch: TrainBatch) -> None:
     pictures = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     turned, turns = rotated(pictures, batch, "random")
     for view, picture, quarters in zip(turned, pictures, turns.tolist(), strict=True):

@@ -22,7 +22,7 @@ CONDITIONS = [(name, level) for name in CHOSEN for level in LEVELS]
 SHAPES = {"cat/a.jpg": (40, 31), "cat/a.k.png": (16, 16), "dog/deep/b.webp": (20, 90), "dog/c.PNG": (33, 33)}
 
 
-def picture(path: Path, shape: tuple[int, int] = (20, 20), seed: int = 0) -> Path:
+def write_image(path: Path, shape: tuple[int, int] = (20, 20), seed: int = 0) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, (*shape, 3), dtype=np.uint8)).save(path)
     return path
@@ -31,7 +31,7 @@ def picture(path: Path, shape: tuple[int, int] = (20, 20), seed: int = 0) -> Pat
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     for seed, (name, shape) in enumerate(SHAPES.items()):
-        picture(tmp_path / "photos" / name, shape, seed)
+        write_image(tmp_path / "photos" / name, shape, seed)
     return tmp_path / "photos"
 
 
@@ -100,17 +100,17 @@ def test_several_processes_write_the_same(photos: Path) -> None:
 )
 def test_what_would_be_mixed_is_refused(photos: Path, options: dict[str, Any], words: str) -> None:
     whole = contents(write(photos))
-    picture(photos.parent / "other" / "mine.png")
+    write_image(photos.parent / "other" / "mine.png")
     with pytest.raises(TtapsError, match=words):
         write(photos, **options)
-    picture(photos / "cat" / "new.png")
+    write_image(photos / "cat" / "new.png")
     with pytest.raises(TtapsError, match="made with other images"):
         write(photos)
     assert contents(photos.parent / "photos-c") == whole
 
 
 def test_two_images_never_become_one_file(photos: Path) -> None:
-    picture(photos / "cat" / "a.jpg.png")
+    write_image(photos / "cat" / "a.jpg.png")
     with pytest.raises(TtapsError, match=r"cat/a\.jpg\.png\.\nRename one"):
         write(photos)
     assert not (photos.parent / "photos-c").exists()
@@ -143,7 +143,7 @@ def test_a_folder_may_have_splits(photos: Path, tmp_path: Path) -> None:
     assert split_folder(whole, "test") == whole / "val"
     (whole / "val").rename(whole / "test")
     assert split_folder(whole, "test") == whole / "test"
-    picture(whole / "train" / "locomotive.png")  # so it is a class
+    write_image(whole / "train" / "locomotive.png")  # so it is a class
     assert split_folder(whole, "train") == split_folder(whole, "test") == whole
     assert split_folder(photos, "train") == photos
 
@@ -151,7 +151,7 @@ def test_a_folder_may_have_splits(photos: Path, tmp_path: Path) -> None:
 def test_the_command_writes_all_severities_of_the_papers_corruptions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    picture(tmp_path / "one" / "cat" / "a.png")
+    write_image(tmp_path / "one" / "cat" / "a.png")
     command = ["data", "corrupt", str(tmp_path / "one"), "--out", str(tmp_path / "c"), "--size", "8", "--workers", "1"]
     assert main(command) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "c")

@@ -21,6 +21,7 @@ from ttaps.data.corruptions import (
     TUNING_CORRUPTIONS,
     blur,
     corrupt,
+    corrupt_one,
     corrupt_set,
     digital,
     noise,
@@ -85,10 +86,11 @@ def test_an_image_depends_on_its_own_index_only(name: str) -> None:
     images = sample(6)
     whole = corrupt_set(images, name, 3, seed=1)
     assert np.array_equal(corrupt_set(images[[4, 1]], name, 3, seed=1, indices=[4, 1]), whole[[4, 1]])
-    planes_last = (
-        images.transpose(0, 3, 1, 2).copy().transpose(0, 2, 3, 1)
-    )  # another order in memory, as the readers give
+    # Another order in memory, as the readers give.
+    planes_last = images.transpose(0, 3, 1, 2).copy().transpose(0, 2, 3, 1)
     assert np.array_equal(corrupt_set(planes_last, name, 3, seed=1), whole)
+    one = corrupt_one(images[4].transpose(2, 0, 1), name, 3, seed=1, index=4)
+    assert np.array_equal(one, whole[4].transpose(2, 0, 1))
     assert (name in DETERMINISTIC) == np.array_equal(corrupt_set(images, name, 3, seed=2), whole)
 
 
@@ -221,26 +223,26 @@ def test_fog_keeps_the_brightest_value(severity: int) -> None:
     assert foggy.min() == pytest.approx(200 * (200 / 255) / (200 / 255 + thickness), abs=1e-9)
 
 
-def test_frost_draws_five_pictures_and_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frost_draws_five_images_and_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
-    def picture(name: str, *_size: float) -> Array:
+    def drawn_image(name: str, *_size: float) -> Array:
         drawn.append(name)
         rows, columns = np.mgrid[:70, :105]
         return np.stack([rows, columns, rows], axis=-1).astype(np.uint8)
 
-    monkeypatch.setattr(weather, "frost_picture", picture)
+    monkeypatch.setattr(weather, "frost_image", drawn_image)
     corners = draws(lambda rng: weather.frost(flat(0), 5, rng)[0, 0] / 0.45, 4000).round(9)
-    for name in weather.FROST_PICTURES:
+    for name in weather.FROST_IMAGES:
         assert_share(np.array([one == name for one in drawn]), 0.2)
     assert set(corners[:, 0]) == set(range(70 - 32))  # the last place of all is never drawn, as in the recipe
     assert set(corners[:, 1]) == set(range(105 - 32))
 
 
-def test_frost_pictures_are_the_official_ones_at_a_fifth() -> None:
-    shapes = {name: weather.frost_picture(name, 0.2, 32, 32).shape for name in weather.FROST_PICTURES}
+def test_frost_images_are_the_official_ones_at_a_fifth() -> None:
+    shapes = {name: weather.frost_image(name, 0.2, 32, 32).shape for name in weather.FROST_IMAGES}
     assert list(shapes.values()) == [(120, 180, 3), (63, 112, 3), (63, 112, 3), (70, 105, 3), (99, 132, 3)]
-    pixels = b"".join(weather.frost_picture(name, 0.2, 32, 32).tobytes() for name in weather.FROST_PICTURES)
+    pixels = b"".join(weather.frost_image(name, 0.2, 32, 32).tobytes() for name in weather.FROST_IMAGES)
     assert hashlib.md5(pixels).hexdigest() == "55ff0c40245d79d7c77b37e83625080d"
 
 

@@ -1,4 +1,4 @@
-"""Pictures of any kind come out as uint8 (3, size, size); what is no picture is refused before it costs anything."""
+"""Images of any kind come out as uint8 (3, size, size); what is no image is refused before it costs anything."""
 
 from __future__ import annotations
 
@@ -295,6 +295,6 @@ def test_class_names_may_be_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["png", "webp"])
-def test_damaged_exif_costs_no_picture(tmp_path: Path, kind: str) -> None:
+def test_damaged_exif_costs_no_image(tmp_path: Path, kind: str) -> None:
     path = save(tmp_path / f"odd.{kind}", PIXELS, exif=b"Exif\0\0XXXXXXXXXXXXXX")
     assert read_image(path, 32)[0].shape == (3, 32, 32)

@@ -29,7 +29,7 @@ from ttaps.evaluation.store import Store, merge
 
 WORKER = Path(__file__).parents[1] / "helpers" / "small_evaluation.py"
 SIDE = 100
-ROWS = 4 * 18  # methods and seeds times pictures and corruptions
+ROWS = 4 * 18  # methods and seeds times images and corruptions
 
 
 @pytest.fixture(autouse=True)
@@ -51,16 +51,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, shard: str = "1/1", group: int = GROUP, limit: int | None = None) -> list[int]:
-    return evaluate(
-        small_model(),
-        small_benchmark(),
-        METHODS,
-        (0, 1),
-        folder=folder,
-        shard=Shard.parse(shard),
-        group=group,
-        images_per_corruption=limit,
-    )
+    data = small_benchmark()
+    plan = data.plan(limit, Shard.parse(shard))
+    return evaluate(small_model(), data, METHODS, (0, 1), folder=folder, plan=plan, group=group)
 
 
 def start(folder: Path, *groups: str) -> subprocess.Popen[bytes]:
@@ -94,7 +87,8 @@ def test_results_from_before_a_setting_existed_are_continued(whole: Path, tmp_pa
             older.add(older.experiment(before), stored_rows(store, number))
     assert run(tmp_path) == [1, 2, 3, 4]
     assert stored(tmp_path) == ROWS
-    other = evaluate(small_model(), small_benchmark(), [Ttaps(patience=1)], folder=tmp_path, images_per_corruption=1)
+    data = small_benchmark()
+    other = evaluate(small_model(), data, [Ttaps(patience=1)], folder=tmp_path, plan=data.plan(1))
     assert other == [5]  # that setting makes a difference now
 
 
@@ -226,7 +220,7 @@ def test_a_set_of_ones_own_is_known_by_its_content_not_its_place(tmp_path: Path)
     assert open_benchmark(str(tmp_path / "mine.npz"), size=8).digest != here.digest
 
 
-def test_pictures_in_a_folder_or_a_file_are_the_same_set(tmp_path: Path) -> None:
+def test_images_in_a_folder_or_a_file_are_the_same_set(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     for index, image in enumerate(images):
         path = tmp_path / "folder" / CLASSES[index // 2] / f"{index}.png"
@@ -241,11 +235,10 @@ def test_pictures_in_a_folder_or_a_file_are_the_same_set(tmp_path: Path) -> None
 
 
 def peak(path: Path, results: Path) -> int:
-    """Return the most memory, in bytes, that Python and numpy had while some of a set's pictures were evaluated."""
+    """Return the most memory, in bytes, that Python and numpy had while some of a set's images were evaluated."""
     tracemalloc.start()
-    evaluate(
-        small_model(SIDE), open_benchmark(str(path), size=SIDE), [Source()], folder=results, images_per_corruption=16
-    )
+    data = open_benchmark(str(path), size=SIDE)
+    evaluate(small_model(SIDE), data, [Source()], folder=results, plan=data.plan(16))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return most
@@ -253,7 +246,7 @@ def peak(path: Path, results: Path) -> int:
 
 @pytest.mark.parametrize("kind", ["folder", "npy"])
 def test_memory_does_not_grow_with_the_number_of_images(kind: str, tmp_path: Path) -> None:
-    """Five times as many pictures, 30,000 bytes each, may cost 600 bytes each more: names, labels, what is done."""
+    """Five times as many images, 30,000 bytes each, may cost 600 bytes each more: names, labels, what is done."""
     peaks: list[int] = []
     for count in (60, 60, 300):  # the first time, things are set up once and for all
         path = tmp_path / f"{count}"
@@ -279,20 +272,20 @@ def test_the_sample_is_read_image_by_image() -> None:
 
 
 def test_validation_images_are_held_out_and_each_is_corrupted_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures = np.random.default_rng(0).integers(0, 256, (20, 3, 32, 32), dtype=np.uint8)
-    train = ImageSet("cifar10", pictures, np.arange(20) % 3, CLASSES)
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 3, 32, 32), dtype=np.uint8)
+    train = ImageSet("cifar10", pixels, np.arange(20) % 3, CLASSES)
     monkeypatch.setattr("ttaps.evaluation.benchmark.load_set", lambda name, root, split: train)
     data = open_benchmark("cifar10-val-c", severities=[4])
     held_out = split_train(20)[1]
     assert data.corruptions == EXTRA_CORRUPTIONS
     assert data.labels.tolist() == train.labels[held_out].tolist()
     for corruption in data.corruptions:
-        whole = corrupt_set(pictures.transpose(0, 2, 3, 1), corruption, 4, seed=1)[held_out].transpose(0, 3, 1, 2)
+        whole = corrupt_set(pixels.transpose(0, 2, 3, 1), corruption, 4, seed=1)[held_out].transpose(0, 3, 1, 2)
         alone = data.read([Item(corruption, 4, image) for image in range(4)])
         assert np.array_equal(alone.numpy(), whole)
 
 
-def test_corruptions_of_different_pictures_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corruptions_of_different_images_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str, root: Path | None, corruption: str, severity: int) -> ImageSet:
         return ImageSet(name, np.zeros((2, 3, 8, 8), np.uint8), np.array([0, len(corruption) % 2]), CLASSES)
 

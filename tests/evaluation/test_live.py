@@ -34,8 +34,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, terminal: bool, quiet: bool = False
 
 
 def whole_plan(limit: int | None = None, shard: str = "1/1") -> Plan:
-    data = small_benchmark()
-    return Plan(data.labels, data.corruptions, data.severities, limit, Shard.parse(shard))
+    return small_benchmark().plan(limit, Shard.parse(shard))
 
 
 @pytest.mark.parametrize("shard", ["1/1", "2/3"])
@@ -48,7 +47,7 @@ def test_the_grid_of_a_plan_has_its_images(shard: str, limit: int | None) -> Non
 
 
 def test_the_coverage_says_what_the_final_table_says(tmp_path: Path) -> None:
-    numbers = evaluate(small_model(), small_benchmark(), METHODS, (0, 1), folder=tmp_path, images_per_corruption=5)
+    numbers = evaluate(small_model(), small_benchmark(), METHODS, (0, 1), folder=tmp_path, plan=whole_plan(5))
     coverages = [Coverage(whole_plan()) for _ in numbers]
     with Store(tmp_path, write=False) as store:
         for coverage, number in zip(coverages, numbers, strict=True):

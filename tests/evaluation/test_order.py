@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+import ttaps
 from helpers.small_evaluation import CORRUPTIONS, results, small_benchmark, small_model
 from ttaps.adaptation import Bn, Memo, Method, Source, Tent, Ttaps
 from ttaps.errors import UsageError
@@ -45,7 +46,7 @@ def run(folder: Path, method: Method, stop_after: int = 1000, limit: int | None 
 
     with patch.object(ExperimentRun, "save", watched):
         data, methods = small_benchmark(), [Source(), method]
-        evaluate(small_model(), data, methods, folder=folder, group=2, images_per_corruption=limit)
+        evaluate(small_model(), data, methods, folder=folder, group=2, plan=data.plan(limit))
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name} {method.protocol}")
@@ -104,7 +105,7 @@ def test_another_stream_is_another_experiment(tmp_path: Path) -> None:
     whole = small_benchmark()
     fewer = replace(whole, corruptions=whole.corruptions[::-1])
     for data, limit in ((whole, None), (whole, 4), (fewer, None), (whole, 6)):
-        evaluate(small_model(), data, [CONTINUAL], folder=tmp_path, images_per_corruption=limit)
+        evaluate(small_model(), data, [CONTINUAL], folder=tmp_path, plan=data.plan(limit))
     with Store(tmp_path, write=False) as store:
         protocols = [experiment.protocol for experiment in store.experiments().values()]
     assert [re.sub("[0-9a-f]{6}", "HASH", one) for one in protocols] == [
@@ -120,8 +121,9 @@ def test_another_stream_is_another_experiment(tmp_path: Path) -> None:
 
 
 def test_store_says_what_was_kept(tmp_path: Path) -> None:
+    data = small_benchmark()
     for method in (Tent(), Tent(online=True), Tent(batch_size=3), Ttaps(steps=1, num_pairs=2, keep_momentum=True)):
-        evaluate(small_model(), small_benchmark(), [method], folder=tmp_path, images_per_corruption=3)
+        evaluate(small_model(), data, [method], folder=tmp_path, plan=data.plan(3))
     with Store(tmp_path, write=False) as store:
         experiments = list(store.experiments().values())
     assert [experiment.protocol for experiment in experiments] == [
@@ -140,8 +142,9 @@ def test_store_says_what_was_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", [ONLINE, BATCHES], ids=lambda method: method.name)
 def test_work_that_depends_on_the_order_is_not_shared(method: Method, tmp_path: Path) -> None:
+    data = small_benchmark()
     with pytest.raises(UsageError, match="depend on the order of the images, so the work cannot be shared"):
-        evaluate(small_model(), small_benchmark(), [method], folder=tmp_path, shard=Shard(0, 2))
+        evaluate(small_model(), data, [method], folder=tmp_path, plan=data.plan(shard=Shard(0, 2)))
 
 
 def test_a_limit_never_cuts_a_batch(tmp_path: Path) -> None:
@@ -155,7 +158,7 @@ def test_a_limit_never_cuts_a_batch(tmp_path: Path) -> None:
     assert all(whole[item] == row for item, row in first.items())
 
 
-def test_a_method_the_model_cannot_serve_is_refused_before_any_work(tmp_path: Path) -> None:
+def test_a_method_the_model_cannot_serve_is_refused_before_the_data_is_opened(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'bn' needs BatchNorm layers .* supports source, augment, t3a, lame, tent"):
-        run(tmp_path / "new", Bn())
+        ttaps.evaluate(small_model(), tmp_path / "no data", [Bn()], out=tmp_path / "new")
     assert not (tmp_path / "new").exists()

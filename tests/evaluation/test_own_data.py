@@ -18,7 +18,7 @@ from ttaps.data.corruptions import corrupt_set
 from ttaps.data.images import open_image_folder
 from ttaps.errors import TtapsError, UsageError
 from ttaps.evaluation.benchmark import open_benchmark
-from ttaps.evaluation.plan import Item, Shard
+from ttaps.evaluation.plan import EVERYTHING, Item, Shard
 from ttaps.evaluation.run import evaluate
 from ttaps.evaluation.store import Store, merge
 from ttaps.report.columns import load_results
@@ -38,9 +38,10 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def run(data: Path, folder: Path, **options: Any) -> Any:
+def run(path: Path, folder: Path, shard: Shard = EVERYTHING, group: int | None = None) -> Any:
     """Evaluate, and return every row with its file."""
-    evaluate(small_model(), open_benchmark(str(data), size=SIDE, **CHOSEN), METHODS, folder=folder, **options)
+    data = open_benchmark(str(path), size=SIDE, **CHOSEN)
+    evaluate(small_model(), data, METHODS, folder=folder, plan=data.plan(shard=shard), group=group)
     return results(folder)
 
 

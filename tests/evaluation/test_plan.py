@@ -45,12 +45,12 @@ def test_every_prefix_has_the_corruptions_in_balance() -> None:
     assert set(seen.values()) == {200}
 
 
-def test_a_limit_takes_the_first_and_the_same_pictures_of_every_corruption() -> None:
+def test_a_limit_takes_the_first_and_the_same_images_of_every_corruption() -> None:
     first = list(Plan(labels(), CORRUPTIONS, (5,), images_per_corruption=7))
     assert first == list(Plan(labels(), CORRUPTIONS, (5,)))[:21]
     assert len(first) == len(Plan(labels(), CORRUPTIONS, (5,), images_per_corruption=7)) == 21
-    pictures = {name: [item.image for item in first if item.corruption == name] for name in CORRUPTIONS}
-    assert pictures["fog"] == pictures["snow"] == pictures["frost"]
+    numbers = {name: [item.image for item in first if item.corruption == name] for name in CORRUPTIONS}
+    assert numbers["fog"] == numbers["snow"] == numbers["frost"]
     assert len(Plan(labels(), CORRUPTIONS, (5,), images_per_corruption=1000)) == 600
 
 

@@ -42,7 +42,7 @@ def test_shards_of_every_method_are_the_whole(name: str, tmp_path: Path) -> None
     model, data, method = model_for(name), small_benchmark(4), parse_method(name, STEPS.get(name, {}))
     evaluate(model, data, [method], folder=tmp_path / "whole")
     for shard in ("1/2", "2/2"):
-        evaluate(model, data, [method], folder=tmp_path / "parts", shard=Shard.parse(shard), group=1)
+        evaluate(model, data, [method], folder=tmp_path / "parts", plan=data.plan(shard=Shard.parse(shard)), group=1)
     whole = results(tmp_path / "whole")
     assert len(whole[name, 0]) == 12
     assert results(tmp_path / "parts") == whole

@@ -77,6 +77,6 @@ def made(kind: str) -> nn.Module:
 
 
 def some_images(count: int = 5, size: int = 8) -> Tensor:
-    """Return smooth uint8 pictures, always the same."""
+    """Return smooth uint8 images, always the same."""
     coarse = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(4))
     return F.interpolate(coarse, (size, size), mode="bilinear").mul(255).to(torch.uint8)

@@ -1,4 +1,4 @@
-"""An evaluation made small: an untrained network, random pictures and a method of two steps.
+"""An evaluation made small: an untrained network, random images and a method of two steps.
 
 As a program, ``python small_evaluation.py FOLDER [GROUPS]`` evaluates into FOLDER, slowly, and waits to be killed after so many groups.
 """
@@ -33,7 +33,7 @@ GROUP = 4
 
 
 def small_model(size: int = 8) -> Model:
-    """Return an untrained network for pictures of so many pixels a side, always the same."""
+    """Return an untrained network for images of so many pixels a side, always the same."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         shape = ModelConfig(num_classes=3, width=4, num_groups=4, depth=8, num_prototypes=5, classifier_scale=30.0)
@@ -42,13 +42,13 @@ def small_model(size: int = 8) -> Model:
 
 
 def small_benchmark(images: int = 6) -> Benchmark:
-    """Return random pictures, always the same, each darker under every further corruption."""
+    """Return random images, always the same, each darker under every further corruption."""
     rng = np.random.default_rng(0)
-    pictures = rng.integers(0, 256, (images, 3, 8, 8), dtype=np.uint8)
+    bright = rng.integers(0, 256, (images, 3, 8, 8), dtype=np.uint8)
     labels = rng.integers(0, 3, images)
 
     def pixels(item: Item) -> NDArray[np.uint8]:
-        darker: NDArray[np.uint8] = pictures[item.image] // np.uint8(2 + CORRUPTIONS.index(item.corruption))
+        darker: NDArray[np.uint8] = bright[item.image] // np.uint8(2 + CORRUPTIONS.index(item.corruption))
         return darker
 
     return Benchmark("small", CLASSES, labels, CORRUPTIONS, (5,), "0", pixels)

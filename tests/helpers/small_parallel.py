@@ -1,7 +1,7 @@
 """One of several processes that work together, started by :func:`start` or by torchrun.
 
 ``python small_parallel.py train OPTIONS...`` is ``ttaps train OPTIONS...`` with a rest before every step, so that there is a moment to
-kill it in; ``evaluate`` likewise. ``steps FOLDER PICTURES.npz`` writes what 20 steps of every case came to, and trains without being
+kill it in; ``evaluate`` likewise. ``steps FOLDER IMAGES.npz`` writes what 20 steps of every case came to, and trains without being
 disturbed.
 """
 
@@ -67,10 +67,10 @@ def shared_config(case: Case) -> TrainConfig:
     return replace(tasks, objective=case)
 
 
-def twenty_steps(case: Case, pictures: Path, ranks: Ranks) -> dict[str, Tensor]:
+def twenty_steps(case: Case, image_file: Path, ranks: Ranks) -> dict[str, Tensor]:
     """Return codes, parts of the loss, gradients and weights of a run's first 20 steps (MT3: 4), in double precision."""
     torch.set_default_dtype(torch.float64)
-    run = Trainer(shared_config(case), Split.of(read_arrays(pictures)), ranks=ranks)
+    run = Trainer(shared_config(case), Split.of(read_arrays(image_file)), ranks=ranks)
     found: dict[str, Tensor] = {}
     steps = 4 if case == "mt3" else STEPS  # a step through a step takes its time
     for step in range(steps):
@@ -103,15 +103,15 @@ def start(arguments: Sequence[str | Path], count: int = 2) -> list[subprocess.Po
     ]
 
 
-def write_steps(folder: Path, pictures: Path) -> None:
+def write_steps(folder: Path, image_file: Path) -> None:
     """Write this process's results of all cases, then train in FOLDER/run."""
     torch.set_num_threads(1)
     with init_distributed() as ranks:
         for case in CASES:
-            found = twenty_steps(case, pictures, ranks)
+            found = twenty_steps(case, image_file, ranks)
             save_file({name: t.contiguous() for name, t in found.items()}, folder / f"{case}-{ranks.rank}")
-        config = replace(SHARED, data=str(pictures))
-        Run(config, folder / "run", Split.of(read_arrays(pictures)), ranks=ranks).train()
+        config = replace(SHARED, data=str(image_file))
+        Run(config, folder / "run", Split.of(read_arrays(image_file)), ranks=ranks).train()
 
 
 def train_slowly(options: list[str]) -> int:

@@ -15,7 +15,7 @@ from ttaps.adaptation import Memo, Method, Source, Ttaps
 from ttaps.config import from_dict
 from ttaps.errors import UsageError
 from ttaps.losses import soft_codes, swapped_prediction
-from ttaps.model import SCOPES, ModelConfig, Network, SplitNetwork
+from ttaps.model import ADAPT_PARAMS, ModelConfig, Network, SplitNetwork
 from ttaps.model.functional import adapted_names
 
 
@@ -94,7 +94,7 @@ def test_shapes(tiny_network: Network, images: Tensor) -> None:
     assert Network(ModelConfig()).get_submodule("backbone.stage3")(torch.zeros(1, 64, 16, 16)).shape == (1, 128, 8, 8)
 
 
-def test_uint8_and_float_pictures_give_the_same_logits(tiny_network: Network, images: Tensor) -> None:
+def test_uint8_and_float_images_give_the_same_logits(tiny_network: Network, images: Tensor) -> None:
     assert torch.equal(tiny_network(images), tiny_network(images.float() / 255))
 
 
@@ -203,9 +203,9 @@ def test_batch_norm_needs_no_groups(images: Tensor) -> None:
     assert network(images).shape == (5, 4)
 
 
-def check_cut(network: Network, scope: str, images: Tensor) -> SplitNetwork:
+def check_cut(network: Network, adapt_params: str, images: Tensor) -> SplitNetwork:
     """Frozen then adapted must be ``project``, and only weights of f and g may be adapted."""
-    cut = SplitNetwork(network, scope)
+    cut = SplitNetwork(network, adapt_params)
     weights = cut.weights()
     assert torch.equal(cut.adapted(cut.frozen(images), weights), network.project(images))
     assert weights
@@ -215,22 +215,22 @@ def check_cut(network: Network, scope: str, images: Tensor) -> SplitNetwork:
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_cut_changes_nothing(scope: str, norm: str, images: Tensor) -> None:
+@pytest.mark.parametrize("adapt_params", ADAPT_PARAMS)
+def test_a_cut_changes_nothing(adapt_params: str, norm: str, images: Tensor) -> None:
     config = from_dict(ModelConfig, {"norm": norm, "depth": 14}, where="test", base=TINY)
-    check_cut(Network(config).eval(), scope, images)
+    check_cut(Network(config).eval(), adapt_params, images)
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("adapt_params", ADAPT_PARAMS)
 def test_gradients_through_a_cut_are_those_of_the_whole_network(
-    scope: str, tiny_network: Network, images: Tensor
+    adapt_params: str, tiny_network: Network, images: Tensor
 ) -> None:
     def loss(z: Tensor) -> Tensor:
         scores = tiny_network.scores(z)
         codes = soft_codes(scores, 0.1)
         return swapped_prediction(scores[:2], scores[2:4], codes[:2], codes[2:4], 0.1)
 
-    cut = SplitNetwork(tiny_network, scope)
+    cut = SplitNetwork(tiny_network, adapt_params)
     weights = {name: weight.clone().requires_grad_() for name, weight in cut.weights().items()}
     through_cut = torch.autograd.grad(loss(cut.adapted(cut.frozen(images), weights)), list(weights.values()))
     own = [tiny_network.get_parameter(name) for name in weights]
@@ -240,9 +240,9 @@ def test_gradients_through_a_cut_are_those_of_the_whole_network(
     assert any(gradient.abs().max() > 0 for gradient in whole)
 
 
-def test_what_each_scope_covers() -> None:
+def test_what_each_choice_of_weights_covers() -> None:
     network = Network(dataclasses.replace(TINY, depth=14))
-    names = {scope: set(adapted_names(network, scope)) for scope in SCOPES}
+    names = {adapt_params: set(adapted_names(network, adapt_params)) for adapt_params in ADAPT_PARAMS}
     theta = {name for name, _ in network.named_parameters() if not name.startswith(("prototypes", "classifier"))}
     assert names["all"] == theta
     assert names["stage3"] == {name for name in theta if ".stage3." in name}
@@ -262,17 +262,17 @@ def test_only_the_adapted_part_uses_other_weights(tiny_network: Network, images:
     assert all(torch.equal(tensor, before[name]) for name, tensor in tiny_network.state_dict().items())
 
 
-@pytest.mark.parametrize("scope", ["stage4", "stage3+stage9", "", "prototypes", "classifier"])
-def test_unknown_scopes_are_refused(scope: str, tiny_network: Network) -> None:
+@pytest.mark.parametrize("adapt_params", ["stage4", "stage3+stage9", "", "prototypes", "classifier"])
+def test_unknown_weights_are_refused(adapt_params: str, tiny_network: Network) -> None:
     with pytest.raises(UsageError, match=r"Known are stage3, last_block"):
-        SplitNetwork(tiny_network, scope)
+        SplitNetwork(tiny_network, adapt_params)
 
 
 @pytest.mark.parametrize("backbone", [Plain(), Pieces()], ids=["plain", "pieces"])
-@pytest.mark.parametrize("scope", ["all", "norm", "last_block", "layer4", "backbone.layer4", "layer4+projector"])
-def test_a_users_own_backbone_can_be_cut(backbone: nn.Module, scope: str, images: Tensor) -> None:
-    cut = check_cut(Network(TINY, backbone), scope, images)
-    if isinstance(backbone, Pieces) and scope == "last_block":
+@pytest.mark.parametrize("adapt_params", ["all", "norm", "last_block", "layer4", "backbone.layer4", "layer4+projector"])
+def test_a_users_own_backbone_can_be_cut(backbone: nn.Module, adapt_params: str, images: Tensor) -> None:
+    cut = check_cut(Network(TINY, backbone), adapt_params, images)
+    if isinstance(backbone, Pieces) and adapt_params == "last_block":
         assert set(cut.weights()) == {"backbone.layer4.weight", "backbone.layer4.bias"}
         assert cut.frozen(images).shape == (5, 6, 6, 6)
 

@@ -19,7 +19,6 @@ from helpers.small_results import FOG_SNOW, fill, only_table
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError
 from ttaps.evaluation.benchmark import open_benchmark
-from ttaps.evaluation.plan import Plan
 from ttaps.evaluation.run import projections_file, write_projections
 from ttaps.evaluation.statistics import AVERAGE, STATISTICS, calibration_error
 from ttaps.model import as_network
@@ -241,7 +240,7 @@ def test_projections_are_those_of_the_network(tmp_path: Path) -> None:
     write_projections(model, data, tmp_path, 4)
     assert list(tmp_path.rglob("*.npz")) == [projections_file(tmp_path, model, data)]
     arrays = read_projections(projections_file(tmp_path, model, data))
-    items = list(Plan(data.labels, data.corruptions, data.severities))[:4]
+    items = list(data.plan())[:4]
     with torch.no_grad():
         expected = as_network(model.network).project(data.read(items)).numpy()
     assert np.allclose(arrays["z"], expected, atol=1e-6)

@@ -24,7 +24,7 @@ from ttaps.evaluation.run import evaluate
 from ttaps.evaluation.store import Store
 from ttaps.model.checkpoint import load_model
 from ttaps.progress import Bar
-from ttaps.reproduce import Grid, Job, open_data, read_grid
+from ttaps.reproduce import Grid, GridJob, open_job_data, read_grid
 from ttaps.training.config import find_preset, read_preset, train_config
 from ttaps.training.data import Split
 from ttaps.training.trainer import Trainer
@@ -150,12 +150,12 @@ def test_smoke_stopped_and_started_again(
     assert load_rows([tmp_path / "results"]).groupby(["spec", "fingerprint"]).size().tolist() == [6] * 10
 
     monkeypatch.setattr(work, "_fastest", lambda run, step: 3600.0)
-    monkeypatch.setattr(work, "seconds_per_image", lambda config, method, pictures: 60.0)
+    monkeypatch.setattr(work, "seconds_per_image", lambda config, method, images: 60.0)
     assert main([*command, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-3].split() == ["sum", "0", "0.0", "seconds", "0", "0.0", "seconds"]
     grid, jobs = read_grid(find_preset("smoke", grids=True))
     other = [replace(job, methods=tuple(parse_methods("augment"))) for job in jobs]
-    ((_, data), *_) = open_data(grid, jobs, None)
+    ((_, data), *_) = open_job_data(grid, jobs, None)
     assert work.count_rows(tmp_path, jobs[0], data, jobs[0].plan(data)) == 6 * len(jobs[0].methods)
     assert work.count_rows(tmp_path, other[0], data, other[0].plan(data)) == 0
     assert main([*command[:3], str(tmp_path / "new"), "--dry-run"]) == 0
@@ -164,8 +164,8 @@ def test_smoke_stopped_and_started_again(
     assert not (tmp_path / "new").exists()
 
 
-def small_grid(folder: Path, data: str, classes: tuple[str, str] = ("cat", "dog")) -> tuple[Grid, list[Job]]:
-    """A grid that trains on a folder of pictures of 8 pixels, and evaluates on ``data``."""
+def small_grid(folder: Path, data: str, classes: tuple[str, str] = ("cat", "dog")) -> tuple[Grid, list[GridJob]]:
+    """A grid that trains on a folder of images of 8 pixels, and evaluates on ``data``."""
     for name in (f"{label}/{number}.png" for label in classes for number in range(5)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_picture(folder / name, 8, 8)
@@ -184,7 +184,7 @@ def test_a_second_column_evaluates_the_same_model_on_fewer_images(tmp_path: Path
     head = f"images_per_corruption = 4\n{path.read_text()}{column}"
     path.write_text(f'{head}methods = ["augment[num_views=2]"]\nimages_per_corruption = 2\n')
     grid, jobs = read_grid(path)
-    opened = open_data(grid, jobs, None)
+    opened = open_job_data(grid, jobs, None)
     left = work.estimate(grid, jobs, opened, tmp_path, "cpu")
     assert [(each.steps > 0, each.rows) for each in left] == [(True, 4), (False, 2)]
     work.reproduce(grid, jobs, tmp_path / "out", None)
@@ -197,7 +197,7 @@ def test_a_second_column_evaluates_the_same_model_on_fewer_images(tmp_path: Path
             read_grid(path)
 
 
-def test_pictures_of_another_size_than_32_are_trained_on_and_evaluated(tmp_path: Path) -> None:
+def test_images_of_another_size_than_32_are_trained_on_and_evaluated(tmp_path: Path) -> None:
     grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
     work.reproduce(grid, jobs, tmp_path / "out", None)
     rows = load_rows([tmp_path / "out" / "results"])
@@ -235,7 +235,7 @@ def test_a_plan_shows_one_bar_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Bar, "start", start)
     monkeypatch.setattr(Bar, "stop", lambda one: shown.clear())
     grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
-    (plan,) = work.estimate(grid, jobs, open_data(grid, jobs, None), tmp_path, "cpu")
+    (plan,) = work.estimate(grid, jobs, open_job_data(grid, jobs, None), tmp_path, "cpu")
     assert (plan.steps, plan.rows) == (2, 10)
 
 

@@ -33,7 +33,7 @@ def with_results(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
     """A service with the results of ten embedded images under two corruptions."""
     folder = tmp_path_factory.mktemp("results")
     data = open_benchmark("sample", corruptions=("fog", "snow"))
-    evaluate(ttaps.load(model_folder), data, [parse_method(SPEC)], folder=folder, images_per_corruption=10)
+    evaluate(ttaps.load(model_folder), data, [parse_method(SPEC)], folder=folder, plan=data.plan(10))
     with Served(model_folder, results=ResultsFolder(folder)) as made:
         yield made
 

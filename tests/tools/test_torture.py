@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from reliability.case import Case, Failed, Skipped
-from reliability.disks import in_turn
+from reliability.disks import call_order
 from reliability.subjects import check_whole, difference
 from reliability.supply import audit, dangerous, pins
 from torture import Line, run, table, totals
@@ -36,7 +36,7 @@ def test_a_short_form_of_each_part(parts: str) -> None:
 
 def test_every_call_has_its_turn_and_every_kind_of_call_first() -> None:
     called = ["write a", "write a", "rename a", "write a", "write b"]
-    turns = in_turn(called, random.Random(0))
+    turns = call_order(called, random.Random(0))
     assert sorted(turns) == [1, 2, 3, 4, 5]
     assert {called[number - 1] for number in turns[:3]} == set(called)
 

@@ -32,24 +32,24 @@ from ttaps.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
-def pictures(textures: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pictures") / "textures.npz"
+def image_file(textures: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("images") / "textures.npz"
     np.savez(path, images=textures.images, labels=textures.labels)
     return path
 
 
 @pytest.fixture(scope="module")
-def preset(pictures: Path) -> Path:
-    path = pictures.with_name("preset.toml")
-    path.write_text(to_toml(replace(SHARED, data=str(pictures))))
+def preset(image_file: Path) -> Path:
+    path = image_file.with_name("preset.toml")
+    path.write_text(to_toml(replace(SHARED, data=str(image_file))))
     return path
 
 
 @pytest.fixture(scope="module")
-def twice(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def twice(image_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder with what two processes found in 20 steps, and with a run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("twice")
-    finish(start(["steps", folder, pictures]))
+    finish(start(["steps", folder, image_file]))
     return folder
 
 
@@ -65,9 +65,9 @@ def finish(processes: list[subprocess.Popen[str]], *codes: int) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_processes_train_like_one(case: Case, pictures: Path, twice: Path) -> None:
+def test_two_processes_train_like_one(case: Case, image_file: Path, twice: Path) -> None:
     """Codes, every part of the loss, gradients and weights after 20 steps; in double precision, where only a mistake can differ."""
-    alone = twenty_steps(case, pictures, Ranks())
+    alone = twenty_steps(case, image_file, Ranks())
     first, second = (load_file(twice / f"{case}-{rank}") for rank in (0, 1))
     codes = torch.cat([first.pop("codes"), second.pop("codes")])
     torch.testing.assert_close(codes, alone.pop("codes"), rtol=0, atol=1e-12)

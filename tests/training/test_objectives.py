@@ -15,7 +15,7 @@ from ttaps.data import ImageSet
 from ttaps.losses import prototype_entropy, sinkhorn_codes, swapped_prediction
 from ttaps.model import Network
 from ttaps.training.config import AugmentationConfig, LossConfig, ScheduleConfig, TrainConfig
-from ttaps.training.data import Batch, Split, batch_indices
+from ttaps.training.data import Split, TrainBatch, batch_indices
 from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.trainer import Trainer, accuracy
 from ttaps.views import CropViews, SwavViews
@@ -33,9 +33,9 @@ def test_an_epoch_sees_every_image_once() -> None:
     assert len(batch_indices(5, 8, 0, 3).unique()) == 5  # fewer images than a batch
 
 
-def make_batch(textures: ImageSet, seed: int = 0, step: int = 3, size: int = 8) -> Batch:
+def make_batch(textures: ImageSet, seed: int = 0, step: int = 3, size: int = 8) -> TrainBatch:
     images, labels = torch.from_numpy(textures.images[:6]), torch.from_numpy(textures.labels[:6])
-    return Batch(images, labels, seed, step, size, rows=slice(6), total=6)
+    return TrainBatch(images, labels, seed, step, size, rows=slice(6), total=6)
 
 
 @pytest.mark.parametrize("kind", [SwavViews(), CropViews()])

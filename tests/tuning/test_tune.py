@@ -12,15 +12,15 @@ import torch
 
 import ttaps
 from helpers.small_model import write_model
-from ttaps.adaptation import Augment, Method, Ttaps
+from ttaps.adaptation import Augment, Ttaps
 from ttaps.adaptation.spec import parse_method
 from ttaps.data import ImageSet
 from ttaps.data.cifar import CIFAR10_CLASSES
 from ttaps.evaluation.plan import Item
 from ttaps.model import as_network
-from ttaps.tuning import space, tune, tuner
+from ttaps.tuning import candidates, space, tune, tuner
+from ttaps.tuning.candidates import Candidate, adapt_candidates, augment_candidate, ttaps_candidate
 from ttaps.tuning.choice import Option, Seen, best, fit_temperature, options
-from ttaps.tuning.together import adapt_together
 
 IMAGES = torch.randint(0, 256, (3, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 KEYS = [1, 2, 3]
@@ -29,7 +29,7 @@ KEYS = [1, 2, 3]
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make tuning short: few candidates of few views."""
     monkeypatch.setattr(space, "VIEWS", 4)
-    monkeypatch.setattr(space, "COUNTS", (2, 4))
+    monkeypatch.setattr(candidates, "COUNTS", (2, 4))
     monkeypatch.setattr(space, "STEPS", 2)
     monkeypatch.setattr(tune, "RUNGS", ((3, 0.5), (2, 1.0)))
     monkeypatch.setattr(tune, "LEAST", 1)
@@ -44,16 +44,22 @@ def own_images(n: int = 40) -> ImageSet:
 @pytest.mark.parametrize(
     "candidate",
     [
-        Augment(num_views=8),
-        Ttaps(steps=2, num_pairs=2, view_pool=4, lr=0.5, tau=0.25, epsilon=0.1, class_codes=True),
-        Ttaps(steps=2, num_pairs=2, view_pool=4, lr=0.01, normalize_step=True, view_weights="agreement", kl_weight=1.0),
+        augment_candidate(Augment(num_views=8)),
+        ttaps_candidate(
+            Ttaps(steps=2, num_pairs=2, view_pool=4, lr=0.5, tau=0.25, epsilon=0.1, class_codes=True),
+        ),
+        ttaps_candidate(
+            Ttaps(
+                steps=2, num_pairs=2, view_pool=4, lr=0.01, normalize_step=True, view_weights="agreement", kl_weight=1.0
+            )
+        ),
     ],
+    ids=lambda candidate: candidate.method.name,
 )
-def test_candidates_together_are_each_by_itself(tmp_path: Path, candidate: Method) -> None:
+def test_candidates_together_are_each_by_itself(tmp_path: Path, candidate: Candidate) -> None:
     network = as_network(ttaps.load(write_model(tmp_path)).network)
-    for variant, trace in zip(
-        space.variants(candidate), adapt_together([candidate], network, IMAGES, KEYS)[0], strict=True
-    ):
+    (traces,) = adapt_candidates([candidate], network, IMAGES, KEYS)
+    for variant, trace in zip(candidate.variants, traces, strict=True):
         assert torch.allclose(trace, variant.adapt(network, IMAGES, KEYS), atol=1e-5)
 
 

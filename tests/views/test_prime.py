@@ -13,7 +13,7 @@ from scipy.ndimage import map_coordinates
 from torch import Tensor
 
 from ttaps.data import ImageSet
-from ttaps.training.data import Batch
+from ttaps.training.data import TrainBatch
 from ttaps.training.objectives import with_prime
 from ttaps.views import CropViews, PrimeViews
 from ttaps.views.augmix import NOTHING
@@ -243,9 +243,9 @@ def test_bends_are_half_a_pixel_at_least_and_one_to_one_at_most() -> None:
 # --- in a batch of training
 
 
-def batch_of(textures: ImageSet, count: int = 16) -> Batch:
+def batch_of(textures: ImageSet, count: int = 16) -> TrainBatch:
     images, labels = torch.from_numpy(textures.images[:count]), torch.from_numpy(textures.labels[:count])
-    return Batch(images, labels, seed=0, step=3, size=8, rows=slice(len(images)), total=len(images))
+    return TrainBatch(images, labels, seed=0, step=3, size=8, rows=slice(len(images)), total=len(images))
 
 
 @pytest.mark.parametrize(("share", "replaced"), [(0.0, 0), (0.25, 4), (0.5, 8), (0.3, 4), (1.0, 16)])

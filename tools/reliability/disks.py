@@ -35,7 +35,7 @@ REMEDY = re.compile(
 )
 
 
-def in_turn(called: Sequence[str], rng: random.Random) -> list[int]:
+def call_order(called: Sequence[str], rng: random.Random) -> list[int]:
     """Return the numbers of all calls, from 1: first one of every kind of call on every file, then the others, each in random order."""
     numbers = rng.sample(range(1, len(called) + 1), len(called))
     first = {called[number - 1]: number for number in numbers}
@@ -64,7 +64,7 @@ class Failing:
                 subject.run(place, folder, 0)
                 self.calls[fault], called = faults.count, faults.called()
                 found.append(contents(folder))
-            self.left[fault], self.kinds[fault] = deque(in_turn(called, place.rng)), len(set(called))
+            self.left[fault], self.kinds[fault] = deque(call_order(called, place.rng)), len(set(called))
         if wrong := difference(*found):
             raise Failed(f"two undisturbed runs of {subject.name} differ: {wrong}")
         self.finished = found[0]
@@ -158,7 +158,7 @@ class Failing:
         with copied(folder, self.place) as copy:
             check_whole(copy, self.finished)
             after = shown(copy)
-            lost = sorted(name for name, value in before.items() if not kept(value, after.get(name)))
+            lost = sorted(name for name, value in before.items() if not still_there(value, after.get(name)))
         if lost:
             raise Failed(f"lost: {', '.join(lost)}; {about}")
 
@@ -194,7 +194,7 @@ def shown(folder: Path) -> dict[str, Any]:
     return {name: content(path) for name, path in seen.items()}
 
 
-def kept(before: Any, after: Any) -> bool:
+def still_there(before: Any, after: Any) -> bool:
     """Whether what was in a file is still there, or something newer."""
     return before <= after if isinstance(before, set) and isinstance(after, set) else after is not None
 

@@ -49,8 +49,9 @@ def run(setting: Setting, folder: Path, place: Place) -> None:
     def work(part: Shard) -> int:
         torch.set_num_threads(setting.threads)
         with patch.object(plan, "stratified_order", partial(in_order, setting.order)):
-            evaluate(small_model(), small_benchmark(2 if place.short else IMAGES), parse_methods(METHODS), (0,), folder=folder,
-                     shard=part, group=setting.group)  # fmt: skip
+            data, methods = small_benchmark(2 if place.short else IMAGES), parse_methods(METHODS)
+            shared = data.plan(shard=part)
+            evaluate(small_model(), data, methods, (0,), folder=folder, plan=shared, group=setting.group)
         return 0
 
     running: list[forks.Child] = []

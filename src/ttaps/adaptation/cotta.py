@@ -12,7 +12,7 @@ from ttaps.model.functional import Functional, source_images, use_batch_statisti
 from ttaps.rng import generator
 from ttaps.views import SwavViews
 
-MILD = SwavViews(
+COTTA_VIEWS = SwavViews(
     scale=(0.8, 1.0),
     ratio=(0.9, 1.1),
     jitter_strength=0.4,
@@ -43,7 +43,7 @@ class Cotta(Tent):
     """The teacher averages over views if the trained model's mean confidence in a batch is below this. 0: never."""
     num_views: int = 32
     """Views of each image, fresh ones for each step."""
-    views: SwavViews = field(default_factory=lambda: MILD)
+    views: SwavViews = field(default_factory=lambda: COTTA_VIEWS)
     """How a view is made."""
 
     def missing_requirement(self, network: nn.Module) -> str | None:

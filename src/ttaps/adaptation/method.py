@@ -18,12 +18,12 @@ from ttaps.model import eval_mode
 
 EPISODIC = "episodic"  # the protocol of a method that is reset after each image
 FROM_ZERO = (
-    "steps lr momentum weight_decay view_pool patience source_weight num_neighbors kl_weight shift_threshold rho "
-    "entropy_margin redundancy_margin recovery_entropy fisher_weight"
-)
-FROM_ONE = "batch_size num_views num_pairs num_supports max_iterations fisher_images"
+    "steps", "lr", "momentum", "weight_decay", "view_pool", "patience", "source_weight", "num_neighbors", "kl_weight",
+    "shift_threshold", "rho", "entropy_margin", "redundancy_margin", "recovery_entropy", "fisher_weight",
+)  # fmt: skip
+FROM_ONE = ("batch_size", "num_views", "num_pairs", "num_supports", "max_iterations", "fisher_images")
 PROBABILITIES = {"confidence_threshold", "frozen_share", "ema_decay", "restore_p", "augment_threshold"}
-LEAST_VALUES = dict.fromkeys(FROM_ZERO.split(), 0) | dict.fromkeys(FROM_ONE.split(), 1)
+LEAST_VALUES = dict.fromkeys(FROM_ZERO, 0) | dict.fromkeys(FROM_ONE, 1)
 """Minimum values of settings; a setting means the same in every method."""
 
 
@@ -35,7 +35,8 @@ class Method(ABC):
     paper: ClassVar[str] = ""  # who published it, and when
     adapts: ClassVar[str] = "nothing"  # part of a network
     # settings of some methods, with the values that apply to all others
-    steps, batch_size, online, continual, keep_momentum = 0, 1, False, False, False
+    steps, batch_size, num_views, online, continual, keep_momentum = 0, 1, 0, False, False, False
+    confidence_threshold, shift_threshold = 1.0, 0.0
 
     def __post_init__(self) -> None:
         names = {field.name for field in fields(self)}

@@ -23,7 +23,7 @@ from ttaps.rng import generator
 from ttaps.views import SwavViews
 
 CHUNK = 16  # views at a time through the frozen part: 1.2 times faster than 64, which leave the cache
-TOGETHER = 16  # images at a time in batched adaptation, to bound memory; so far run on a CPU only
+GROUP = 16  # images at a time in batched adaptation, to bound memory; so far run on a CPU only
 CODES: dict[str, Callable[[Tensor, float], Tensor]] = {
     "soft": losses.soft_codes,
     "sinkhorn": losses.sinkhorn_codes,
@@ -154,8 +154,8 @@ class Ttaps(GradientMethod):
         source, distances = whole.classifier(z).softmax(-1), nearest_distance(whole.scores(z))
         traces = source[:, None].repeat(1, self.steps + 1, 1)
         low = [i for i in range(len(images)) if not self.stops([source[i]], distances[i])]
-        for first in range(0, len(low), TOGETHER):
-            group = low[first : first + TOGETHER]
+        for first in range(0, len(low), GROUP):
+            group = low[first : first + GROUP]
             traces[group] = self.adapt_group(whole, images[group], [keys[i] for i in group])
         return traces
 

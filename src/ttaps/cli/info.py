@@ -27,7 +27,7 @@ def info(options: commands.Info) -> None:
         curves = [learning.read_curve(name, folder_of(name), find_model) for name in options.models]
         style.save_figure(learning.learning_figure(curves), options.figure)
         log_info(f"{options.figure} written.")
-    cards, every = zip(*(describe(name, options) for name in options.models), strict=True)
+    cards, every = zip(*(describe_one(name, options) for name in options.models), strict=True)
     if options.json:
         common.print_json(every[0] if len(every) == 1 else every)
         return
@@ -42,7 +42,7 @@ def find_model(name: str, fingerprint: str) -> Path | None:
     return folder if noted_fingerprint(folder) == fingerprint else None
 
 
-def describe(name: str, options: commands.Info) -> tuple[str, dict[str, Any]]:
+def describe_one(name: str, options: commands.Info) -> tuple[str, dict[str, Any]]:
     """Return a model's card, and everything else there is to know about it; with torch only if its folder does not say all of it."""
     of_ttaps = not is_reference(name) and not common.describes_network(options)
     if of_ttaps and (intact := describe_intact(folder_of(name))):

@@ -39,7 +39,7 @@ def reproduce(options: commands.Reproduce) -> None:
     out = options.out or Path("reproduced") / path.stem
     device = common.use(options.device, options.threads)
     if options.dry_run:
-        opened = grids.open_data(grid, jobs, options.data_root)
+        opened = grids.open_job_data(grid, jobs, options.data_root)
         print(plan_text(grid, grids.estimate(grid, jobs, opened, out, device), device))
         return
     make_room(out / PAGE)

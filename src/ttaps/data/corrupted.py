@@ -23,7 +23,7 @@ from ttaps.data.corruptions import (
     SEVERITIES,
     TUNING_CORRUPTIONS,
     check_corruption,
-    corrupt_set,
+    corrupt_one,
 )
 from ttaps.data.images import ImageFolder, open_image_folder, read_image, set_digest, split_folder
 from ttaps.errors import DataError, UsageError
@@ -101,11 +101,11 @@ def _write(out: Path, conditions: Sequence[Condition], size: int, seed: int, ind
     paths = {condition: out / condition[0] / str(condition[1]) / stored for condition in conditions}
     missing = {condition: path for condition, path in paths.items() if not path.exists()}
     if missing:
-        image = read_image(Path(file), size)[0].transpose(1, 2, 0)[None]
-        for (corruption, severity), path in missing.items():
-            (pixels,) = corrupt_set(image, corruption, severity, seed, [index])
+        image, _ = read_image(Path(file), size)
+        for condition, path in missing.items():
+            pixels = corrupt_one(image, *condition, seed, index)
             with atomic_write(path) as scratch:
-                Image.fromarray(pixels).save(scratch, "PNG")
+                Image.fromarray(pixels.transpose(1, 2, 0)).save(scratch, "PNG")
     return len(conditions)
 
 
@@ -113,9 +113,8 @@ def _stored(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of lossless files: those of the images if they end in .png, or else with that at the end."""
     stored = [name if name.lower().endswith(".png") else f"{name}.png" for name in names]
     if twice := next((name for name in stored if stored.count(name) > 1), "") if len({*stored}) < len(stored) else "":
-        raise DataError(
-            f"Two images would be written to {twice}.\nRename one of: {twice}, {twice.removesuffix('.png')}."
-        )
+        other = twice.removesuffix(".png")
+        raise DataError(f"Two images would be written to {twice}.\nRename one of: {twice}, {other}.")
     return tuple(stored)
 
 

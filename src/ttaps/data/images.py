@@ -5,10 +5,10 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,8 @@ from ttaps.errors import DataError
 from ttaps.progress import bar, log_info
 
 MAX_CLASSES = 100_000
-SPLITS = {
-    "train": ("train",),
-    "test": ("test", "val"),
-}  # folders of class folders that a folder may have instead of classes
+# Folders of class folders that a folder may have instead of classes.
+SPLITS = {"train": ("train",), "test": ("test", "val")}
 
 
 class Limits(NamedTuple):
@@ -61,6 +59,10 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def part(self, indices: NDArray[np.int64]) -> Self:
+        """Return some of the images."""
+        return replace(self, images=self.images[indices], labels=self.labels[indices])
 
 
 def set_digest(classes: Iterable[str], labels: NDArray[np.int64], images: Iterable[NDArray[np.uint8]] = ()) -> str:
@@ -198,9 +200,8 @@ def _class_files(folder: Path) -> list[Path]:
         raise DataError(f"{folder} holds no images.\nEvery sub-folder is a class: remove it or put its images there.")
     if all(file.parent != folder for file in files):  # as in dataset/train/cat/1.png, where "train" is no class
         wrong = f"{folder} holds no images, only folders of images, so '{folder.name}' is not a class."
-        raise DataError(
-            f"{wrong}\nGive the folder whose sub-folders are the classes, such as {files[0].parent.parent}."
-        )
+        right = files[0].parent.parent
+        raise DataError(f"{wrong}\nGive the folder whose sub-folders are the classes, such as {right}.")
     return files
 
 

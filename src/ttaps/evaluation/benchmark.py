@@ -15,12 +15,13 @@ from ttaps.data import CORRUPTIONS, EXTRA_CORRUPTIONS, ImageSet, data_root, is_f
 from ttaps.data.build import origin
 from ttaps.data.cifar import FOLDERS, LAYOUTS
 from ttaps.data.corrupted import corrupted_digest, corrupted_name, open_corrupted_folder, stored_conditions
-from ttaps.data.corruptions import SEVERITIES, TUNING_CORRUPTIONS, corrupt_set
+from ttaps.data.corruptions import SEVERITIES, TUNING_CORRUPTIONS, corrupt_one
 from ttaps.data.images import ImageFolder, open_image_folder, resized, set_digest, split_folder
 from ttaps.data.sample import SAMPLE_CORRUPTIONS
 from ttaps.errors import DataError, UsageError
-from ttaps.evaluation.plan import Item
+from ttaps.evaluation.plan import EVERYTHING, Item, Plan, Shard
 from ttaps.progress import log_info
+from ttaps.rng import derive_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,10 +31,8 @@ if TYPE_CHECKING:
 UNCORRUPTED = ("clean",), (0,)  # the corruptions and severities of images as they are
 VALIDATION = {"cifar10-val-c": "cifar10", "cifar100-val-c": "cifar100"}
 """The training set's held-out fifth under the extra corruptions: for choosing settings without the test set."""
-CORRUPTION_SEED, VALIDATION_SEED = (
-    0,
-    1,
-)  # of test images, as ``ttaps data build`` and ``ttaps data corrupt`` draw, and of others
+# Of test images, as ``ttaps data build`` and ``ttaps data corrupt`` draw, and of others.
+CORRUPTION_SEED, VALIDATION_SEED = 0, 1
 
 Pixels = NDArray[np.uint8]
 Severities = Sequence[int] | Literal["all"]
@@ -51,16 +50,22 @@ class Benchmark:
     digest: str  # of classes and labels, and of the images where they are the user's own: a changed folder is another data set
     pixels: Callable[[Item], Pixels]  # reads one image (3, H, W)
     file: Callable[[int], str] = lambda image: ""  # the path of an image within an image folder; empty for other data
-    source: tuple[str, str] = (
-        "",
-        "",
-    )  # what to open for these images again, and the root of data sets; nothing for arrays in memory
+    # What to open for these images again, and the root of data sets; nothing for arrays in memory.
+    source: tuple[str, str] = "", ""
 
     def read(self, items: Sequence[Item]) -> "Tensor":
         """Return images, uint8 (N, 3, H, W)."""
         import torch  # here: a report shows images without it
 
         return torch.from_numpy(np.stack([self.pixels(item) for item in items]))
+
+    def keys(self, items: Sequence[Item], seed: int) -> list[int]:
+        """Return the seeds of all that methods draw for these images."""
+        return [derive_seed(seed, self.name, *item) for item in items]
+
+    def plan(self, images_per_corruption: int | None = None, shard: Shard = EVERYTHING) -> Plan:
+        """Return the images to evaluate, in order."""
+        return Plan(self.labels, self.corruptions, self.severities, images_per_corruption, shard)
 
     def aligned_to(self, model: "Model") -> Self:
         """Return this set with its labels in the order of the model's classes; refuse other classes or another image size."""
@@ -122,7 +127,7 @@ def _open(name: str, root: Path | None, corruptions: Sequence[str], severities: 
         levels = sorted(set().union(*stored.values()))
         usual = [one for one in CORRUPTIONS if one in stored]
         return _layout(path, size, *_choose(name, corruptions, severities, list(stored), levels, usual or list(stored)))
-    _choose_own(name, corruptions, severities)  # a wrong choice is told before all images are read
+    _choose_own(name, corruptions, severities)  # a wrong choice is refused before all images are read
     folder = folder_benchmark(path.resolve().name, open_image_folder(split_folder(path, "test"), size))
     return corrupted_benchmark(folder, corruptions, severities)
 
@@ -153,7 +158,7 @@ def corrupted_benchmark(clean: Benchmark, corruptions: Sequence[str], severities
     chosen = _choose_own(clean.name, corruptions, severities)
     if chosen == UNCORRUPTED:
         return clean
-    found = _corrupt(clean, *chosen, CORRUPTION_SEED, range(len(clean.labels)))
+    found = with_corruptions(clean, *chosen, CORRUPTION_SEED, range(len(clean.labels)))
 
     def pixels(item: Item) -> Pixels:  # in memory as from a file: the order there changes the last bit of a confidence
         return np.ascontiguousarray(found.pixels(item))
@@ -162,14 +167,14 @@ def corrupted_benchmark(clean: Benchmark, corruptions: Sequence[str], severities
     return replace(found, name=corrupted_name(clean.name), digest=digest, pixels=pixels)
 
 
-def _corrupt(
+def with_corruptions(
     clean: Benchmark, corruptions: tuple[str, ...], severities: tuple[int, ...], seed: int, indices: Sequence[int]
 ) -> Benchmark:
-    """Corrupt images when they are read, each with the draws of its index."""
+    """Corrupt images when they are read, each with the draws of its index; those of severity 0 are clean."""
 
     def pixels(item: Item) -> Pixels:
-        image = clean.pixels(item).transpose(1, 2, 0)[None]
-        return corrupt_set(image, item.corruption, item.severity, seed, [indices[item.image]])[0].transpose(2, 0, 1)
+        image = clean.pixels(item)
+        return corrupt_one(image, *item[:2], seed, indices[item.image]) if item.severity else image
 
     return replace(clean, corruptions=corruptions, severities=severities, pixels=pixels)
 
@@ -206,10 +211,10 @@ def _validation(name: str, root: Path | None, corruptions: tuple[str, ...], seve
     """Corrupt the held-out training images when they are needed: milliseconds each, and no file to keep."""
     train = load_set(VALIDATION[name], root, split="train")
     held_out = split_train(len(train))[1]
-    images, labels = train.images[held_out], train.labels[held_out]
-    shared = train.classes, labels, *UNCORRUPTED, set_digest(train.classes, labels)
-    clean = Benchmark(name, *shared, lambda item: images[item.image])
-    return _corrupt(clean, corruptions, severities, VALIDATION_SEED, held_out.tolist())
+    part = train.part(held_out)
+    shared = part.classes, part.labels, *UNCORRUPTED, set_digest(part.classes, part.labels)
+    clean = Benchmark(name, *shared, lambda item: part.images[item.image])
+    return with_corruptions(clean, corruptions, severities, VALIDATION_SEED, held_out.tolist())
 
 
 def _choose_own(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ttaps.errors import MissingExtra, TtapsError, UsageError
 from ttaps.evaluation.statistics import accuracy_table
-from ttaps.evaluation.store import Store
+from ttaps.evaluation.store import Store, decode_traces
 from ttaps.files import atomic_write
 
 TRAINING = ["objective", "training_seed", "num_prototypes"]
@@ -51,7 +51,7 @@ def load_rows(folders: Sequence[Path], trace: bool = False) -> pd.DataFrame:
 
 def load_traces(folders: Sequence[Path]) -> pd.DataFrame:
     """Return every stored image after every step (0 is before adaptation) as a row with :data:`TRACE_COLUMNS`."""
-    parts = [_explode(part, int(steps) + 1) for steps, part in load_rows(folders, trace=True).groupby("steps")]
+    parts = [_explode(part) for _, part in load_rows(folders, trace=True).groupby("steps")]
     return pd.concat(parts, ignore_index=True)[TRACE_COLUMNS]
 
 
@@ -129,15 +129,14 @@ def with_names(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return rows
 
 
-def _explode(rows: pd.DataFrame, length: int) -> pd.DataFrame:
+def _explode(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each entry of the traces, which all have the same length."""
-    traces = (trace[: 12 * length] for trace in rows["trace"])
-    numbers = np.frombuffer(b"".join(traces), dtype="<i4").reshape(len(rows), 3, length)
-    prediction, confidence, label_probability = (numbers[:, part].ravel() for part in range(3))
+    predictions, confidence, label_probability = decode_traces(rows["trace"].tolist())
+    length = predictions.shape[1]
     found = rows.drop(columns="trace").loc[rows.index.repeat(length)]
-    found["step"], found["prediction"] = np.tile(np.arange(length), len(rows)), prediction
-    found["confidence"] = np.nan_to_num(confidence.view("<f4"))
-    found["label_probability"] = np.nan_to_num(label_probability.view("<f4"))
-    found["nll"] = _nll(label_probability.view("<f4"))
+    found["step"], found["prediction"] = np.tile(np.arange(length), len(rows)), predictions.ravel()
+    found["confidence"] = np.nan_to_num(confidence.ravel())
+    found["label_probability"] = np.nan_to_num(label_probability.ravel())
+    found["nll"] = _nll(label_probability.ravel())
     found["correct"] = found["prediction"] == found["label"]
     return found

@@ -5,7 +5,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from ttaps.rng import derive_seed
 if TYPE_CHECKING:
     from ttaps.adaptation import Method
 
+T = TypeVar("T")
+
 
 class Item(NamedTuple):
     """One image under one corruption."""
@@ -26,7 +29,7 @@ class Item(NamedTuple):
     image: int
 
 
-Outcome = tuple[str, int, int, bool, bool]  # corruption, severity, image, right before adaptation, right after it
+ItemOutcome = tuple[str, int, int, bool, bool]  # corruption, severity, image, right before adaptation, right after it
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ class Coverage:
         self._asked = replace(plan, shard=EVERYTHING).grid
         self._right = np.full(self._asked.shape, -1, dtype=np.int8)  # -1: not stored, else 2 * before + after
 
-    def add(self, outcomes: Iterable[Outcome]) -> None:
+    def add(self, outcomes: Iterable[ItemOutcome]) -> None:
         """Record stored images; those outside the plan do not count."""
         for corruption, severity, image, before, after in outcomes:
             number = self._number.get((corruption, severity))
@@ -155,6 +158,13 @@ class Coverage:
         condition, image = np.nonzero(self._right >= 0)
         before, after = np.divmod(self._right[condition, image], 2)
         return {"corruption": condition, "image": image, "correct_before": before, "correct_after": after}
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield items in lists of this size; the last may be shorter."""
+    items = iter(items)
+    while batch := list(islice(items, size)):
+        yield batch
 
 
 def stratified_order(labels: NDArray[np.int64]) -> NDArray[np.int64]:

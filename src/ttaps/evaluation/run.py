@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ttaps.adaptation import METHODS, Method, ensure_supported
+from ttaps.adaptation import METHODS, Method
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.result import checked
 from ttaps.adaptation.spec import method_spec
@@ -23,13 +23,12 @@ from ttaps.config import from_dict
 from ttaps.errors import UsageError
 from ttaps.evaluation.benchmark import Benchmark
 from ttaps.evaluation.live import Live
-from ttaps.evaluation.plan import EVERYTHING, Coverage, Item, Plan, Shard
+from ttaps.evaluation.plan import EVERYTHING, Coverage, Item, Plan, batched
 from ttaps.evaluation.store import PROJECTIONS, Experiment, Row, Store
 from ttaps.files import atomic_write
 from ttaps.model import as_network, eval_mode
 from ttaps.model.checkpoint import Model
 from ttaps.progress import bar
-from ttaps.rng import derive_seed
 
 AT_LEAST, ON_GPU = 8, 64  # images of a group
 Known = dict[int, Experiment]  # stored experiments by number
@@ -62,13 +61,12 @@ def evaluate(
     seeds: Sequence[int] = (0,),
     *,
     folder: Path,
-    images_per_corruption: int | None = None,
-    shard: Shard = EVERYTHING,
+    plan: Plan | None = None,
     distributed: bool = False,
     group: int | None = None,
     timing: Timing | None = None,
 ) -> list[int]:
-    """Evaluate methods with seeds on a data set and return the ids of their experiments in ``folder``'s store.
+    """Evaluate methods with seeds on a data set, or on a ``plan`` of its images, and return the ids of their experiments in ``folder``.
     Images are processed in groups: first all methods and seeds on one group, then the next, so that an interrupted run has compared
     them on the same images. Each group is stored when it is done, and is not computed again. Sequential methods come last,
     one corruption after another, each starting from the trained model unless continual. With ``distributed``, other processes
@@ -77,10 +75,8 @@ def evaluate(
     group = default_group(model.network) if group is None else group
     if group < 1:
         raise UsageError(f"A group must have at least 1 image, not {group}.")
-    for method in methods:
-        ensure_supported(method, model.network, model.objective)
     data = data.aligned_to(model)
-    plan = Plan(data.labels, data.corruptions, data.severities, images_per_corruption, shard)
+    plan = data.plan() if plan is None else plan
     plan.check(methods)
     with timing.measure("total"), Store(folder) as store, bar() as progress:
         facts = {name: model.info[name] for name in FACTS if name in model.info}
@@ -92,17 +88,12 @@ def evaluate(
         known = known_experiments(store)
         for number, experiment in known.items():
             store.rename(number, experiment.spec)
-        runs = []
-        for method, seed in product(methods, seeds):
-            experiment = describe(model, data, method, seed, plan)
-            number = find_experiment(known, experiment) or store.experiment(experiment)
-            run = ExperimentRun(number, experiment.spec, method, seed, model, data, Coverage(plan), store, timing)
-            run.catch_up()
-            runs.append(run)
+        pairs = product(methods, seeds)
+        runs = [open_run(store, known, model, data, method, seed, plan, timing) for method, seed in pairs]
         coverages = {run.spec: [other.coverage for other in runs if other.spec == run.spec] for run in runs}
         shown, others = (replace(plan, shard=EVERYTHING), runs) if distributed else (plan, [])
         live = Live(progress, f"Evaluating {data.name}", coverages, shown, [run.catch_up for run in others])
-        for run, rows in chain(_run_episodic(runs, plan, group), _run_sequential(runs, plan, group)):
+        for run, rows in chain(run_episodic(runs, plan, group), _run_sequential(runs, plan, group)):
             run.save(rows)
             live.update(len(rows))
         live.finish()
@@ -117,7 +108,7 @@ def default_group(network: nn.Module) -> int:
     return threads * math.ceil(AT_LEAST / threads)
 
 
-def describe(model: Model, data: Benchmark, method: Method, seed: int, plan: Plan) -> Experiment:
+def describe_experiment(model: Model, data: Benchmark, method: Method, seed: int, plan: Plan) -> Experiment:
     """Return all that a result depends on apart from the image; for a continual method, this includes the whole stream."""
     model_and_data = model.name, model.fingerprint, data.name, data.digest
     protocol = f"{method.protocol}, {plan.stream}" if method.continual else method.protocol
@@ -170,8 +161,7 @@ class ExperimentRun:
     def adapt(self, items: Sequence[Item], images: Tensor, state: CarriedState | None = None) -> list[Row]:
         """Return the rows of images; each is a function of its key, its pixels and the experiment only, and of ``state`` if given."""
         images = images.to(next(self.model.network.parameters()).device)
-        keys = [derive_seed(self.seed, self.data.name, *item) for item in items]
-        start = perf_counter()
+        keys, start = self.data.keys(items, self.seed), perf_counter()
         with self.timing.measure("adapting"):
             found = self.method.adapt(self.model.network, images, keys, state).cpu()
         traces = checked(found, self.model.name).numpy()
@@ -188,24 +178,35 @@ class ExperimentRun:
         self.coverage.add(row.outcome for row in rows)
 
 
+def open_run(
+    store: Store, known: Known, model: Model, data: Benchmark, method: Method, seed: int, plan: Plan, timing: Timing
+) -> ExperimentRun:
+    """Return a run of the experiment, which is stored already or from now on, with what is known of its images."""
+    experiment = describe_experiment(model, data, method, seed, plan)
+    number = find_experiment(known, experiment) or store.experiment(experiment)
+    run = ExperimentRun(number, experiment.spec, method, seed, model, data, Coverage(plan), store, timing)
+    run.catch_up()
+    return run
+
+
 def make_row(item: Item, label: int, trace: NDArray[np.float32], seconds: float, file: str = "") -> Row:
     """Return the row of an image from its class probabilities before and after every step, shape (steps + 1, classes)."""
-    broken = np.asarray(
-        np.isnan(trace).any(-1)
-    )  # steps too large for the network: no prediction, so never right by accident
+    # Steps too large for the network: no prediction, so never right by accident.
+    broken = np.asarray(np.isnan(trace).any(-1))
     traces = np.where(broken, -1, trace.argmax(-1)), trace.max(-1), trace[:, label]
     predictions, confidence, label_probability = (tuple(part.tolist()) for part in traces)
-    brier = np.square(trace - np.eye(trace.shape[-1])[label]).sum(-1)[
-        [0, -1]
-    ]  # Σ (p - y)², where y is 1 for the true class
+    true = np.eye(trace.shape[-1])[label]
+    brier = np.square(trace[[0, -1]] - true).sum(-1)  # Σ (p - y)², where y is 1 for the true class
     brier = np.where(broken[[0, -1]], 1.0, brier)  # as if no class had any probability
     return Row(*item, label, predictions, confidence, label_probability, seconds, file, tuple(brier.tolist()))
 
 
-def _run_episodic(runs: list[ExperimentRun], plan: Plan, size: int) -> Iterator[tuple[ExperimentRun, list[Row]]]:
+def run_episodic(
+    runs: Sequence[ExperimentRun], plan: Iterable[Item], size: int
+) -> Iterator[tuple[ExperimentRun, list[Row]]]:
     """Yield missing rows group by group, all experiments on one group before the next; its images are read once for all of them."""
     runs = [run for run in runs if not run.method.sequential]
-    for items in _batched(plan, size):  # the same groups in a run that is resumed
+    for items in batched(plan, size):  # the same groups in a run that is resumed
         images: Tensor | None = None
         for run in runs:
             if places := run.coverage.missing(items):
@@ -221,18 +222,12 @@ def _run_sequential(runs: list[ExperimentRun], plan: Plan, size: int) -> Iterato
         parts = [list(plan.at(condition)) for condition in plan.conditions]
         for stream in [parts] if run.method.continual else [[part] for part in parts]:
             state = CarriedState()
-            batches = [items for part in stream for items in _batched(part, whole)]
+            batches = [items for part in stream for items in batched(part, whole)]
             missing = [place for place, items in enumerate(batches) if run.coverage.missing(items)]
             for items in batches[: max(missing, default=-1) + 1]:
                 rows = run.adapt(items, run.read(items), state)
                 if new := [rows[place] for place in run.coverage.missing(items)]:
                     yield run, new
-
-
-def _batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    items = iter(items)
-    while batch := list(islice(items, size)):
-        yield batch
 
 
 def projections_file(folder: Path, model: Model, data: Benchmark) -> Path:
@@ -244,10 +239,10 @@ def projections_file(folder: Path, model: Model, data: Benchmark) -> Path:
 def write_projections(model: Model, data: Benchmark, folder: Path, images: int) -> None:
     """Store z (N, Z) of the first images of a stratified order, before adaptation, and the prototypes (K, Z) with their classes."""
     data, network = data.aligned_to(model), as_network(model.network)
-    items = list(islice(Plan(data.labels, data.corruptions, data.severities), images))
+    items = list(islice(data.plan(), images))
     prototypes = network.prototypes
     with eval_mode(network):
-        parts = [network.project(data.read(batch).to(prototypes.device)) for batch in _batched(items, ON_GPU)]
+        parts = [network.project(data.read(batch).to(prototypes.device)) for batch in batched(items, ON_GPU)]
         labels = network.classifier(prototypes).argmax(1)
     arrays = {"z": torch.cat(parts), "prototypes": prototypes, "prototype_labels": labels}
     stored: dict[str, Any] = {name: array.cpu() for name, array in arrays.items()}

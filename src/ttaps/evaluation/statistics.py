@@ -69,9 +69,8 @@ def measure(rows: pd.DataFrame) -> dict[str, float]:
     fixed, broken = int((change > 0).sum()), int((change < 0).sum())
     sums = np.bincount(image, change)  # whole numbers: three fixed and three broken is 0
     p = mcnemar(int((sums > 0).sum()), int((sums < 0).sum()))
-    mce = corruption_error(
-        rows.get("corruption", names), (1 - before) / sizes[condition], (1 - after) / sizes[condition]
-    )
+    errors = [(1 - right) / sizes[condition] for right in (before, after)]
+    mce = corruption_error(rows.get("corruption", names), *errors)
     found = dict(zip(STATISTICS, (len(rows), *percent, fixed, broken, p, mce), strict=True))
     return found | (_scores(rows, condition) if "nll_after" in rows else {})
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ttaps.errors import TtapsError
-from ttaps.evaluation.plan import Item, Outcome
+from ttaps.evaluation.plan import Item, ItemOutcome
 from ttaps.files import write_bytes
 
 FILE = "results.sqlite"
@@ -67,9 +68,8 @@ class Row:
     label_probability: tuple[float, ...]  # probability of the true class (float32)
     seconds: float
     file: str = ""  # path within an image folder; empty for other data
-    brier: tuple[
-        float, ...
-    ] = ()  # Brier score before adaptation and after the last step (float32); empty in older results
+    # Brier score before adaptation and after the last step (float32); empty in older results.
+    brier: tuple[float, ...] = ()
 
     @property
     def item(self) -> Item:
@@ -77,7 +77,7 @@ class Row:
         return Item(self.corruption, self.severity, self.image)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ItemOutcome:
         """Which image this is, and whether the first and the last prediction are right."""
         return *self.item, self.predictions[0] == self.label, self.predictions[-1] == self.label
 
@@ -159,7 +159,7 @@ class Store(AbstractContextManager["Store"]):
         """Add rows, all or none, and return how many were new; existing rows are not changed."""
         return self._write(ADD_ROW, ((experiment, *_encode(row)) for row in rows))
 
-    def outcomes(self, experiment: int) -> Iterator[Outcome]:
+    def outcomes(self, experiment: int) -> Iterator[ItemOutcome]:
         """Yield whether each image was right before adaptation and after the last step: all that a resumed run needs."""
         found = "corruption, severity, image, before = label, after = label"
         return self.select(f"SELECT {found} FROM results WHERE experiment = ?", [experiment])
@@ -271,3 +271,12 @@ def _encode(row: Row) -> tuple[str | int | float | bytes, ...]:
     trace += np.array(row.brier, dtype="<f4").tobytes()
     ends = row.predictions[0], row.predictions[-1], row.confidence[0], row.confidence[-1]
     return *row.item, row.file, row.label, *ends, row.seconds, trace
+
+
+def decode_traces(traces: Sequence[bytes]) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+    """Return the predictions, their confidence and the probability of the true class of stored traces of one length,
+    (images, entries)."""
+    length = len(traces[0]) // 12  # three numbers each; two Brier scores may follow
+    content = b"".join(trace[: 12 * length] for trace in traces)
+    numbers = np.frombuffer(content, dtype="<i4").reshape(-1, 3, length)
+    return numbers[:, 0], numbers[:, 1].view("<f4"), numbers[:, 2].view("<f4")

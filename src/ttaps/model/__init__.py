@@ -6,10 +6,10 @@ from ttaps.model.config import ModelConfig
 
 if TYPE_CHECKING:
     from ttaps.model.backbone import ResNet
-    from ttaps.model.functional import SCOPES, SplitNetwork, adapted_names
+    from ttaps.model.functional import ADAPT_PARAMS, SplitNetwork, adapted_names
     from ttaps.model.network import Byol, Network, as_network, eval_mode, to_float
 
-__all__ = ["SCOPES", "Byol", "ModelConfig", "Network", "ResNet", "SplitNetwork"]
+__all__ = ["ADAPT_PARAMS", "Byol", "ModelConfig", "Network", "ResNet", "SplitNetwork"]
 __all__ += ["adapted_names", "as_network", "eval_mode", "to_float"]
 
 

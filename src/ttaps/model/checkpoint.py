@@ -23,6 +23,7 @@ from ttaps.model.folder import (
     FORMAT,
     WEIGHTS,
     class_names,
+    read_card,
     read_config,
     read_presets,
     training_facts,
@@ -118,14 +119,8 @@ def load_model(folder: Path, backbone: Backbone | None = None, features: int | N
         raise CheckpointError(f"{path} does not describe a network ({error}).\n{remedy}.") from error
     classes = class_names(config, model_config, path)
     _fill(network, weights, noted, folder / WEIGHTS)
-    card = (folder / "README.md").read_text("utf-8") if (folder / "README.md").exists() else ""
-    about = (
-        folder.resolve().name,
-        (known := fingerprint(network)),
-        card,
-        training_facts(config),
-        read_presets(folder, known),
-    )
+    known = fingerprint(network)
+    about = folder.resolve().name, known, read_card(folder), training_facts(config), read_presets(folder, known)
     return Model(network.eval(), classes, *about)
 
 
@@ -178,9 +173,8 @@ def fingerprint(network: Network | Classifier) -> str:
     else:
         changed = unusual_settings(network.config)
     weights = sorted(network.state_dict().items())
-    return weights_hash(
-        changed, ((name, tuple(tensor.shape), str(tensor.dtype), _bytes(tensor)) for name, tensor in weights)
-    )
+    described = ((name, tuple(tensor.shape), str(tensor.dtype), _bytes(tensor)) for name, tensor in weights)
+    return weights_hash(changed, described)
 
 
 def _bytes(tensor: Tensor) -> bytes:

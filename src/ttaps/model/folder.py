@@ -43,6 +43,12 @@ def read_presets(folder: Path, weights: str = "") -> dict[str, Any]:
     return presets
 
 
+def read_card(folder: Path) -> str:
+    """Return the README of a model's folder; empty if there is none."""
+    card = folder / "README.md"
+    return card.read_text("utf-8") if card.exists() else ""
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """Return what a model's ``config.json`` says, of whatever network."""
     if not path.parent.is_dir():
@@ -113,7 +119,6 @@ def describe_intact(folder: Path) -> tuple[str, dict[str, Any]] | None:
     if "backbone" in config or noted != weights_hash(unusual_settings(model), described):
         return None
     read_presets(folder, noted)  # says if they are of other weights
-    card = (folder / "README.md").read_text("utf-8") if (folder / "README.md").exists() else ""
     count = sum(each.size for name, each in weights.items() if not name.endswith(BUFFERS))
     known = {"name": folder.resolve().name, "fingerprint": noted, "weights": count, "classes": list(classes)}
-    return card, {**known, **training_facts(config), "model": asdict(model)}
+    return read_card(folder), {**known, **training_facts(config), "model": asdict(model)}

@@ -15,9 +15,9 @@ from ttaps.model.network import Network
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 NORMS = (*BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-SCOPES = ("stage3", "last_block", "stage3+projector", "norm", "all")
+ADAPT_PARAMS = ("stage3", "last_block", "stage3+projector", "norm", "all")
 """``stage3`` is the paper's "last ResNet block" as its authors run it. Parts of a name joined by + are prefixes of weights, so that
-``layer4``, or in full ``backbone.layer4``, is a scope of a backbone that has a ``layer4``."""
+``layer4``, or in full ``backbone.layer4``, are the weights of a backbone's ``layer4``."""
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -51,9 +51,9 @@ class Functional:
 class SplitNetwork:
     """A split network: ``frozen(images) -> features`` once, ``adapted(features, weights) -> z`` as often as needed."""
 
-    def __init__(self, network: Network, scope: str = "stage3") -> None:
+    def __init__(self, network: Network, adapt_params: str = "stage3") -> None:
         pieces = network.pieces()
-        names = adapted_names(network, scope)
+        names = adapted_names(network, adapt_params)
         homes = [[name for name in names if name.startswith(f"{piece}.")] for piece, _ in pieces]
         if sum(map(len, homes)) != len(names):
             raise UsageError("The backbone's pieces() must use the names of its parts, with each weight in one piece.")
@@ -83,27 +83,27 @@ class SplitNetwork:
         return functional_call(self.tail, placed, (features.contiguous(),))
 
 
-def adapted_names(network: Network, scope: str) -> list[str]:
-    """Return the names of the weights in a scope; always weights of f or g, never the prototypes or the classifier."""
+def adapted_names(network: Network, adapt_params: str) -> list[str]:
+    """Return the names of the weights to adapt; always weights of f or g, never the prototypes or the classifier."""
     theta = [name for name, _ in network.named_parameters() if name.startswith(("backbone.", "projector."))]
-    if scope == "norm":
+    if adapt_params == "norm":
         parts = [set(theta).intersection(norm_weights(network))]
     else:
-        parts = [{name for name in theta if name.startswith(prefix)} for prefix in _prefixes(network, scope)]
+        parts = [{name for name in theta if name.startswith(prefix)} for prefix in _prefixes(network, adapt_params)]
     if not all(parts):
         raise UsageError(
-            f"adapt_params '{scope}', or a part of it, matches no weight of this network.\n"
-            f"Known are {', '.join(SCOPES)}, if the backbone has them, and names of its parts: {_parts(network)}."
+            f"adapt_params '{adapt_params}', or a part of it, matches no weight of this network.\n"
+            f"Known are {', '.join(ADAPT_PARAMS)}, if the backbone has them, and names of its parts: {_parts(network)}."
         )
     return [name for name in theta if any(name in part for part in parts)]
 
 
-def _prefixes(network: Network, scope: str) -> list[str]:
+def _prefixes(network: Network, adapt_params: str) -> list[str]:
     inside = [(name, piece) for name, piece in network.pieces() if name.startswith("backbone")]
     last = next((name for name, piece in reversed(inside) if any(True for _ in piece.parameters())), "backbone")
     named = {"stage3": "backbone.stage3", "last_block": last}
     own = {name for name, _ in network.backbone.named_modules()}
-    parts = ("backbone", "projector") if scope == "all" else scope.split("+")
+    parts = ("backbone", "projector") if adapt_params == "all" else adapt_params.split("+")
     full = [named.get(part) or (f"backbone.{part}" if part and part in own else part) for part in parts]
     return [f"{part.removesuffix('.')}." for part in full]
 
@@ -180,8 +180,7 @@ def last_linear(network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, nn.
     logits: Tensor = copy(images)
     output = calls[-1][2] if calls else logits[:0]
     if output.shape != logits.shape or not torch.allclose(output, logits, equal_nan=True):
-        raise UsageError(
-            f"This method needs a final linear layer (nn.Linear) for the logits; {type(network).__name__} has none."
-        )
+        kind = type(network).__name__
+        raise UsageError(f"This method needs a final linear layer (nn.Linear) for the logits; {kind} has none.")
     last, (features, *_), _ = calls[-1]
     return logits, features, last

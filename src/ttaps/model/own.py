@@ -133,12 +133,8 @@ def backbone_reference(backbone: Backbone) -> str:
         return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else backbone
     name = getattr(backbone, "__qualname__", type(backbone).__name__)
     home = sys.modules.get(getattr(backbone, "__module__", ""))
-    if (
-        isinstance(backbone, nn.Module)
-        or not home
-        or home.__name__ == "__main__"
-        or vars(home).get(name) is not backbone
-    ):
+    at_home = home is not None and home.__name__ != "__main__" and vars(home).get(name) is backbone
+    if home is None or isinstance(backbone, nn.Module) or not at_home:
         return f"<{name}>"
     return f"{home.__name__}:{name}" if "." in home.__name__ else f"{Path(str(home.__file__)).resolve()}:{name}"
 
@@ -191,9 +187,8 @@ def _read_state(path: Path, trust: bool) -> dict[str, Tensor]:
             "Save the weights alone, torch.save(net.state_dict(), ...) or as safetensors; or give --trust if you made the file yourself."
         ) from error
     except (ImportError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} needs code that is not available ({error}): save net.state_dict() instead."
-        ) from error
+        remedy = "save net.state_dict() instead"
+        raise CheckpointError(f"{path} needs code that is not available ({error}): {remedy}.") from error
     except (SafetensorError, OSError, ValueError, RuntimeError, EOFError) as error:
         raise CheckpointError(f"{path} is damaged or holds no weights ({str(error).splitlines()[0]}).") from error
     if isinstance(found, nn.Module):

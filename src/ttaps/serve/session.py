@@ -19,7 +19,7 @@ from ttaps.adaptation import Method, Result, ensure_supported
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.spec import method_spec, parse_method
 from ttaps.api import adapt_prepared, content_key, load, prepare
-from ttaps.data.corruptions import check_corruption, corrupt_set
+from ttaps.data.corruptions import check_corruption, corrupt_one
 from ttaps.data.sample import FOLDER, SAMPLE_CORRUPTIONS, read_sample
 from ttaps.errors import UsageError
 from ttaps.methods import METHOD_TABLE
@@ -132,11 +132,11 @@ class Session:
             image = f"read_sample().images[{subject.sample}]"
             lines = ["from ttaps.data.sample import read_sample", f"image = {image}"]
             if damaged:
-                call = f'corrupt_set(image.transpose(1, 2, 0)[None], "{subject.corruption}", {severity}, {seed}, [{index}])'
-                lines = ["from ttaps.data.corruptions import corrupt_set", *lines, f"image = {call}[0]"]
+                call = f'corrupt_one(image, "{subject.corruption}", {severity}, {seed}, {index})'
+                lines = ["from ttaps.data.corruptions import corrupt_one", *lines, f"image = {call}"]
         if damaged:
             name = str(subject.corruption)
-            pixels = corrupt_set(pixels.transpose(1, 2, 0)[None], name, severity, seed, [index])[0].transpose(2, 0, 1)
+            pixels = corrupt_one(pixels, name, severity, seed, index)
         images, _ = prepare(pixels, self.size)
         known = subject.label or (label if label in self.classes else None)
         return SeenImage(images, known, derive_seed(seed, content_key(images[0])), tuple(lines))

@@ -2,12 +2,21 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from operator import attrgetter
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ttaps.config import check_probability, check_range, did_you_mean, from_dict, read_toml
+from ttaps.config import (
+    check_below_one,
+    check_min,
+    check_positive,
+    check_probability,
+    check_range,
+    did_you_mean,
+    flat,
+    from_dict,
+    read_toml,
+)
 from ttaps.errors import UsageError
 from ttaps.model.config import ModelConfig
 
@@ -39,6 +48,11 @@ class OptimizerConfig:
     """Parts (``stem``, ``stage1``, ...) whose kernels are smoothed."""
     clip_grad_per_param: float = 0.0  # Maximum gradient norm of each weight tensor; 0 does not clip.
 
+    def __post_init__(self) -> None:
+        check_positive(self, "lr", "muon_lr", table="optimizer.")
+        check_min(self, "optimizer.", weight_decay=0, clip_grad_per_param=0)
+        check_below_one(self, "momentum", "kernel_smoothing", table="optimizer.")
+
     def rates(self, factor: float) -> dict[str, float]:
         """Return the learning rates at a factor of the schedule, by the names of their settings."""
         names = ("lr", "muon_lr") if self.name == "muon" else ("lr",)
@@ -66,6 +80,8 @@ class ScheduleConfig:
     """Fraction of the run at which each resolution ends; the last is 1."""
 
     def __post_init__(self) -> None:
+        check_min(self, "schedule.", warmup_epochs=0, lr_hold_epochs=0, lr_decay_epochs=0)
+        check_min(self, "schedule.", joint_start_epoch=0, joint_ramp_epochs=0, freeze_prototypes_epochs=0)
         if min(self.resolutions, default=1) < 1:
             raise UsageError(f"schedule.resolutions must be positive, not {self.resolutions}.")
         ends = self.resolution_milestones
@@ -93,6 +109,11 @@ class LossConfig:
     swap_reduction: Literal["sum", "mean"] = "sum"
     """Sum (paper) or average (the authors' code) the two directions of the swapped prediction."""
     label_smoothing: float = 0.0  # Label smoothing of the cross-entropy.
+
+    def __post_init__(self) -> None:
+        check_positive(self, "epsilon", "tau", table="loss.")
+        check_min(self, "loss.", gamma_ce=0, gamma_ent=0, sinkhorn_iterations=0)
+        check_below_one(self, "label_smoothing", table="loss.")
 
 
 @dataclass(frozen=True)
@@ -132,6 +153,10 @@ class Mt3Config:
     inner_lr: float = 0.1  # Step size of the inner step.
     inner_clip: float = 10.0  # Maximum gradient norm of each weight tensor in the inner step.
     gamma_byol: float = 0.1  # Weight of the BYOL loss after the inner step.
+
+    def __post_init__(self) -> None:
+        check_positive(self, "inner_clip", table="mt3.")
+        check_min(self, "mt3.", inner_lr=0, gamma_byol=0)
 
 
 @dataclass(frozen=True)
@@ -178,14 +203,12 @@ class TrainConfig:
     mt3: Mt3Config = field(default_factory=Mt3Config)  # Settings of ``mt3``.
 
     def __post_init__(self) -> None:
-        for names, must_be, least, below in (
-            (POSITIVE, "positive", math.ulp(0.0), math.inf),
-            (NOT_NEGATIVE, "at least 0", 0.0, math.inf),
-            (BELOW_ONE, "at least 0 and less than 1", 0.0, 1.0),
-        ):
-            for name in names.split():
-                if not least <= (value := attrgetter(name)(self)) < below:
-                    raise UsageError(f"{name} must be {must_be}, not {value}.")
+        check_positive(self, "epochs", "batch_size", "validate_every")
+        check_min(self, checkpoint_minutes=0)
+        check_below_one(self, "wise_ft", "ema_decay")
+        for name, value in flat(asdict(self)).items():
+            if value == math.inf:
+                raise UsageError(f"{name} must be finite, not {value}.")
         if (self.wise_ft or self.select_wise_ft) and not self.init_from:
             raise UsageError("wise_ft is a share of the weights that a run starts from: set --init-from MODEL too.")
         head = {"ttt": "rotation", "mt3": "predictor"}.get(self.objective)
@@ -198,15 +221,6 @@ class TrainConfig:
         size, task = self.batch_size, self.mt3.task_images
         if self.objective == "mt3" and (task < 1 or size % task):
             raise UsageError(f"batch_size ({size}) must be a multiple of mt3.task_images ({task}).")
-
-
-POSITIVE = "epochs batch_size validate_every optimizer.lr optimizer.muon_lr loss.epsilon loss.tau mt3.inner_clip"
-NOT_NEGATIVE = (
-    "checkpoint_minutes optimizer.weight_decay optimizer.clip_grad_per_param schedule.warmup_epochs "
-    "schedule.lr_hold_epochs schedule.lr_decay_epochs schedule.joint_start_epoch schedule.joint_ramp_epochs "
-    "schedule.freeze_prototypes_epochs loss.gamma_ce loss.gamma_ent loss.sinkhorn_iterations mt3.inner_lr mt3.gamma_byol"
-)
-BELOW_ONE = "wise_ft ema_decay optimizer.momentum optimizer.kernel_smoothing loss.label_smoothing"
 
 
 def preset_names(grids: bool = False) -> dict[str, Path]:

@@ -1,7 +1,7 @@
 """The images of a run: the training split, and the views of each step, which depend only on (seed, step)."""
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -30,8 +30,7 @@ class Split:
     @classmethod
     def of(cls, images: ImageSet) -> Self:
         """Split a training set."""
-        parts = split_train(len(images))
-        return cls(*(replace(images, images=images.images[part], labels=images.labels[part]) for part in parts))
+        return cls(*map(images.part, split_train(len(images))))
 
     @cached_property
     def digest(self) -> str:
@@ -61,7 +60,7 @@ def training_images(data: str | ImageSet, root: Path, model: ModelConfig, any_cl
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainBatch:
     """Images of one step, uint8 (B, 3, H, W), with the randomness of their views."""
 
     images: Tensor

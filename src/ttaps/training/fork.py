@@ -66,11 +66,10 @@ def first_difference(one: TrainConfig, other: TrainConfig, images: int, steps: i
     """Return the first of ``steps`` steps that two runs on the same number of images take differently; None if there is none."""
     heads = min(len(one.model.heads), len(other.model.heads))  # heads are made in order: those after may differ
     defaults: dict[str, Any] = {name: getattr(TrainConfig(), name) for name in VARYING}
-    ours, theirs = (
-        replace(config, model=replace(config.model, heads=config.model.heads[:heads]), **defaults)
-        for config in (one, other)
-    )
-    if ours != theirs:  # in what every step depends on
+    models = [replace(config.model, heads=config.model.heads[:heads]) for config in (one, other)]
+    if replace(one, model=models[0], **defaults) != replace(
+        other, model=models[1], **defaults
+    ):  # in what every step depends on
         return 0
     mine, yours = Schedule.of(one, images), Schedule.of(other, images)
     both_have = range(min(steps, mine.steps, yours.steps))

@@ -12,15 +12,15 @@ from ttaps import losses
 from ttaps.model import Byol, Network
 from ttaps.rng import generator
 from ttaps.training.config import AugmentationConfig, Mt3Config, TrainConfig
-from ttaps.training.data import Batch
+from ttaps.training.data import TrainBatch
 from ttaps.views import MT3_VIEWS, CropViews, PrimeViews, ShiftViews, SwavViews, quarter_turns, shift_task
 
 Weights = dict[str, Tensor]
-Objective = Callable[[Network, Batch, TrainConfig, float], dict[str, Tensor]]
+Objective = Callable[[Network, TrainBatch, TrainConfig, float], dict[str, Tensor]]
 """The last argument is the weight of the whole loss against the cross-entropy alone, above 0 and up to 1."""
 
 
-def baseline(network: Network, batch: Batch, config: TrainConfig, joint: float = 0.0) -> dict[str, Tensor]:
+def baseline(network: Network, batch: TrainBatch, config: TrainConfig, joint: float = 0.0) -> dict[str, Tensor]:
     """L_CE of one view of every image: a random crop or a SwAV view."""
     kind = config.augmentation.ce_only_view
     views = batch.views(SwavViews(), "s") if kind == "views" else crop(batch, config.augmentation, kind)
@@ -29,7 +29,7 @@ def baseline(network: Network, batch: Batch, config: TrainConfig, joint: float =
     return {"loss": cross_entropy, "ce": cross_entropy, "accuracy": accuracy(logits, batch.labels)}
 
 
-def jt(network: Network, batch: Batch, config: TrainConfig, joint: float, entropy: bool) -> dict[str, Tensor]:
+def jt(network: Network, batch: TrainBatch, config: TrainConfig, joint: float, entropy: bool) -> dict[str, Tensor]:
     """JT and JT+ENT, eq. (8): L_SwAV + γ1 L_CE + γ2 L_ent at ``joint`` = 1, and its blend with L_CE alone below that."""
     weights, augmentation, kind = config.loss, config.augmentation, SwavViews()
     second = with_prime(batch.views(kind, "t"), batch, augmentation.prime_swav_share, "prime-t", kind.scale)
@@ -54,7 +54,7 @@ def jt(network: Network, batch: Batch, config: TrainConfig, joint: float, entrop
     return {"loss": joint * total + (1 - joint) * cross_entropy, **parts, "used": scores[0].argmax(-1)}
 
 
-def ttt(network: Network, batch: Batch, config: TrainConfig, joint: float) -> dict[str, Tensor]:
+def ttt(network: Network, batch: TrainBatch, config: TrainConfig, joint: float) -> dict[str, Tensor]:
     """TTT (Sun et al., 2020): L_CE + L_rotation, predicting how far an image was rotated, both on the same images."""
     colored = config.augmentation.ce_view == "color"
     images = crop(batch, config.augmentation, "color") if colored else batch.views(ShiftViews(), "crop")
@@ -68,7 +68,7 @@ def ttt(network: Network, batch: Batch, config: TrainConfig, joint: float) -> di
     return {"loss": cross_entropy + joint * rotation, "ce": cross_entropy, "rotation": rotation, **accuracies}
 
 
-def mt3(network: Network, batch: Batch, config: TrainConfig, joint: float) -> dict[str, Tensor]:
+def mt3(network: Network, batch: TrainBatch, config: TrainConfig, joint: float) -> dict[str, Tensor]:
     """MT3 (Bartler et al., 2022): L_CE + γ L_BYOL after one inner step per task; the gradient passes through the step."""
     byol = network.byol()
     weights: Weights = dict(byol.named_parameters())
@@ -95,14 +95,14 @@ OBJECTIVES: dict[str, Objective] = {
 }
 
 
-def crop(batch: Batch, config: AugmentationConfig, kind: str) -> Tensor:
+def crop(batch: TrainBatch, config: AugmentationConfig, kind: str) -> Tensor:
     """Return a ``crop`` of every image, or with ``color`` one augmented like SwAV's views; a share are PRIME views instead."""
     kinds = {"crop": CropViews, "color": SwavViews}
     views = batch.views(kinds[kind](scale=config.crop_scale), "crop")
     return with_prime(views, batch, config.prime_share, "prime", config.crop_scale)
 
 
-def with_prime(views: Tensor, batch: Batch, share: float, name: str, scale: tuple[float, float]) -> Tensor:
+def with_prime(views: Tensor, batch: TrainBatch, share: float, name: str, scale: tuple[float, float]) -> Tensor:
     """Replace a share of the views, spread evenly over the batch, by PRIME views of the same images."""
     rows = torch.arange(batch.total)
     chosen = ((rows + 1) * share).floor() > (rows * share).floor()
@@ -117,7 +117,7 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     return (logits.argmax(-1) == labels).float().mean()
 
 
-def rotated(images: Tensor, batch: Batch, rotations: str) -> tuple[Tensor, Tensor]:
+def rotated(images: Tensor, batch: TrainBatch, rotations: str) -> tuple[Tensor, Tensor]:
     """Return rotated images and their quarter turns: each image in all four rotations, or in one drawn for this step."""
     if rotations == "all":
         turns = torch.arange(4).repeat_interleave(len(images))
@@ -129,7 +129,7 @@ def rotated(images: Tensor, batch: Batch, rotations: str) -> tuple[Tensor, Tenso
     return quarter_turns(images, turns), turns
 
 
-def draw_tasks(batch: Batch, task_images: int) -> list[Tensor]:
+def draw_tasks(batch: TrainBatch, task_images: int) -> list[Tensor]:
     """Return the images of MT3's tasks, (3 * task_images, 3, H, W): two views of each image, then the images to classify."""
     kinds = ((MT3_VIEWS, "s"), (MT3_VIEWS, "t"), (ShiftViews(padding=2, flip_p=0.0), "crop"))
     views = torch.stack([batch.views(kind, name) for kind, name in kinds])  # (3, B, 3, H, W)

@@ -185,13 +185,12 @@ class Run:
         measured, images = {}, self.trainer.split.validation
         if len(images) and self.config.select_wise_ft:
             self.trainer.select_share()
-            log_info(
-                f"WiSE-FT: {100 * self.trainer.share:.0f} % of the initial weights is best on the validation images."
-            )
+            share = f"{100 * self.trainer.share:.0f} %"
+            log_info(f"WiSE-FT: {share} of the initial weights is best on the validation images.")
         if len(images):
-            share = accuracy(self.trainer.result(), images, self.config.model.image_size)
-            measured["validation_accuracy"] = share
-            log_info(f"Finished: {100 * share:.1f} % accuracy on {len(images):,} validation images.")
+            right = accuracy(self.trainer.result(), images, self.config.model.image_size)
+            measured["validation_accuracy"] = right
+            log_info(f"Finished: {100 * right:.1f} % accuracy on {len(images):,} validation images.")
         run_dir.log_metrics(self.folder, {"step": self.schedule.steps, **measured})
         self.save(self.schedule.steps, measured)
 

@@ -20,7 +20,7 @@ from ttaps.model.own import Factory, backbone_factory
 from ttaps.model.registry import folder_of
 from ttaps.rng import derive_seed
 from ttaps.training.config import TrainConfig
-from ttaps.training.data import Batch, Split, batch_indices, epoch_order
+from ttaps.training.data import Split, TrainBatch, batch_indices, epoch_order
 from ttaps.training.objectives import OBJECTIVES
 from ttaps.training.optimizer import Optimizer, WeightEMA
 from ttaps.training.schedule import Schedule
@@ -78,9 +78,8 @@ class Trainer:
         self.same_classes = self.start is not None and self.start.classes == split.train.classes
         if config.init_classifier_from_data and not self.same_classes:
             self._init_classifier()
-        self.initial = (
-            {name: weight.clone() for name, weight in self.network.state_dict().items()} if self.start else {}
-        )
+        kept = self.network.state_dict() if self.start else {}
+        self.initial = {name: weight.clone() for name, weight in kept.items()}
         self.share = config.wise_ft
         weights = dict(self.network.named_parameters())
         self.optimizer = Optimizer(weights, config.optimizer)
@@ -120,7 +119,7 @@ class Trainer:
         detached = {name: part.detach() for name, part in parts.items()}
         return self.ranks.reduce_metrics(detached, batch.rows, batch.total)
 
-    def batch(self, step: int) -> Batch:
+    def batch(self, step: int) -> TrainBatch:
         """Return the images of one step, or this process's rows of them."""
         task, count = self.config.mt3.task_images if self.config.objective == "mt3" else 1, len(self.images)
         chosen = batch_indices(count, self.config.batch_size, self.seed, step)
@@ -129,7 +128,7 @@ class Trainer:
             raise UsageError(f"mt3 needs at least one task of {task} training images (mt3.task_images), not {count}.")
         rows = self.ranks.rows(len(chosen), task)
         own, drawn = chosen[rows].to(self.device), (self.seed, step, self.schedule.size(step))
-        return Batch(self.images[own], self.labels[own], *drawn, rows, len(chosen), self.ranks.logsumexp)
+        return TrainBatch(self.images[own], self.labels[own], *drawn, rows, len(chosen), self.ranks.logsumexp)
 
     def begin_joint(self, size: int, start: Model | None = None) -> None:
         """Initialize the parts not trained by cross-entropy from what the network has learned, unless trained in ``start``."""
@@ -223,9 +222,8 @@ def initial_network(
         elif not name.startswith(("classifier.", *HEADS_AND_PROTOTYPES)):
             there = f"shape {tuple(theirs[name].shape)}" if name in theirs else "no such weights"
             here = f"init_from: '{name}' has shape {tuple(weight.shape)} here"
-            remedy = (
-                "Use that model's architecture for this run (--model.width, --model.depth, ...; see its train.toml)."
-            )
+            settings = "--model.width, --model.depth, ...; see its train.toml"
+            remedy = f"Use that model's architecture for this run ({settings})."
             raise UsageError(f"{here} and {there} in the model '{start.name}'.\n{remedy}")
     return network
 

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from ttaps.adaptation import Method, Ttaps
+from ttaps.adaptation import Method
 from ttaps.evaluation.plan import Item
 from ttaps.tuning.space import SHIFTS, THRESHOLDS
 
@@ -27,18 +29,19 @@ class Seen:
     quantiles: NDArray[np.float64]  # of that of clean images
 
     @cached_property
+    def conditions(self) -> list[NDArray[Any]]:
+        """The corruption and the severity of each image."""
+        corruption, severity, _ = zip(*self.items, strict=True)
+        return [np.array(corruption), np.array(severity)]
+
+    @property
     def clean(self) -> NDArray[np.bool_]:
         """Which images are clean."""
-        return np.array([item.severity == 0 for item in self.items])
+        return self.conditions[1] == 0
 
-    @cached_property
-    def weights(self) -> NDArray[np.float64]:
-        """Weight of each image for its corruption, (corruptions, images): each severity, 0 included, counts equally."""
-        names, place = np.unique([item.corruption for item in self.items], return_inverse=True)
-        own = place == np.arange(len(names))[:, None]
-        severity = np.array([item.severity for item in self.items])
-        sizes = np.stack([(own & (severity == level)).sum(1) for level in range(severity.max() + 1)], axis=1)
-        return np.where(own, 100 / ((sizes > 0).sum(1)[:, None] * sizes[:, severity].clip(1)), 0.0)
+    def taken(self, threshold: float, distance: float) -> NDArray[np.bool_]:
+        """Tell which images adapt with these thresholds of confidence and shift."""
+        return (self.confidence < threshold) & (self.distance >= distance)
 
 
 @dataclass(frozen=True)
@@ -62,24 +65,20 @@ class Option:
 def options(method: Method, candidate: int, predictions: NDArray[np.int64], seen: Seen) -> Iterator[Option]:
     """Yield a variant with every number of steps and every threshold; ``predictions`` are (images, steps + 1)."""
     right = predictions == seen.labels[:, None]
-    change = right.astype(float) - right[:, :1]
-    shifts = SHIFTS if isinstance(method, Ttaps) else SHIFTS[:1]
-    for threshold, share in product(THRESHOLDS, shifts):
+    change = 100 * (right.astype(float) - right[:, :1])
+    for threshold, share in product(THRESHOLDS, SHIFTS if method.steps else SHIFTS[:1]):
         distance = round(float(np.quantile(seen.quantiles, share)), 4) if share else 0.0
-        taken = (seen.confidence < threshold) & (seen.distance >= distance)
-        gains = (seen.weights * taken) @ change  # (corruptions, steps + 1)
-        error = gains.std(0, ddof=1) / len(gains) ** 0.5 if len(gains) > 1 else np.zeros(change.shape[1])
-        gain = gains.mean(0)
-        clean = 100 * change[seen.clean & taken].sum(0) / max(1, seen.clean.sum())
+        taken = seen.taken(threshold, distance)
+        part, effect = float(taken.mean()), pd.DataFrame(change * taken[:, None])  # (images, steps + 1)
+        of_conditions = effect.groupby(seen.conditions).mean()
+        gains = of_conditions.groupby(level=0).mean()  # of corruptions: each severity, 0 included, counts equally
+        low = gains.mean() - gains.sem().fillna(0.0)
+        clean = effect[seen.clean].mean().fillna(0.0)
         for step in range(1, change.shape[1]):
-            own = {"confidence_threshold": threshold}
-            if isinstance(method, Ttaps):
-                own |= {"steps": step, "shift_threshold": distance}
-            amount = getattr(method, "num_views", 1 + step)
-            made = replace(method, **own)
-            part = float(taken.mean())
-            low = float(gain[step] - error[step])
-            yield Option(made, candidate, float(gain[step]), low, float(clean[step]), part, part * amount)
+            own: dict[str, Any] = {"confidence_threshold": threshold}
+            own |= {"steps": step, "shift_threshold": distance} if method.steps else {}
+            numbers = float(gains[step].mean()), float(low[step]), float(clean[step])
+            yield Option(replace(method, **own), candidate, *numbers, part, part * (method.num_views or 1 + step))
 
 
 def best(found: Sequence[Option]) -> Option:

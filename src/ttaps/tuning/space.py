@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ttaps.adaptation import PRESETS, Augment, Method, Ttaps
+from ttaps.adaptation import PRESETS, Augment, Ttaps
 from ttaps.config import from_dict
 from ttaps.errors import UsageError
 from ttaps.model import Network, adapted_names
@@ -16,16 +16,15 @@ from ttaps.rng import derive_seed
 from ttaps.views import SwavViews
 
 VIEWS = 16
-COUNTS = (4, 8, VIEWS)  # of views, for the mean over them: the first of the sixteen
 STEPS = 3
 CAP = 0.9  # nobody above this confidence adapts: a label that is this sure hardly ever changes, and half of the time is saved
 THRESHOLDS = (0.4, 0.5, 0.6, 0.7, 0.8, CAP)
 SHIFTS = (0.0, 0.25, 0.5, 0.75)  # shares of clean validation images that are nearer to a prototype than what adapts
-SCOPES = ("last_block", "last_block+projector", "projector", "stage3")
+PARTS = ("last_block", "last_block+projector", "projector", "stage3")
 CODES = ((0.1, 0.05), (0.25, 0.1), (0.25, 0.1), (0.5, 0.25))  # τ and ε
 RATES = {False: (0.3, 1.0, 3.0, 8.0), True: (0.003, 0.01, 0.03)}  # lr, by normalize_step
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "adapt_params": SCOPES,
+    "adapt_params": PARTS,
     "test_loss": ("swapped", "consensus"),
     "class_codes": (False, True),
     "view_weights": ("equal", "agreement"),
@@ -44,13 +43,13 @@ def all_views() -> list[Augment]:
 
 def draw_candidates(network: Network, views: Sequence[SwavViews], count: int, seed: int) -> list[Ttaps]:
     """Return candidates with views of these kinds, best first: the package's settings, softer codes, and others at random."""
-    scopes = [scope for scope in SCOPES if _has(network, scope)]
+    parts = [part for part in PARTS if _has(network, part)]
     usual = from_dict(Ttaps, PRESETS["ttaps"]["tuned"], where="ttaps")
     usual = replace(usual, steps=STEPS, confidence_threshold=CAP, view_pool=VIEWS, num_pairs=VIEWS // 2, views=views[0])
     found = [usual, replace(usual, tau=0.25, epsilon=0.1)]
     draw = np.random.Generator(np.random.PCG64(derive_seed(seed, "tune")))
     while len(found) < count:
-        chosen = {name: _pick(draw, scopes if values is SCOPES else values) for name, values in CHOICES.items()}
+        chosen = {name: _pick(draw, parts if values is PARTS else values) for name, values in CHOICES.items()}
         tau, epsilon = _pick(draw, CODES)
         chosen |= {"lr": _pick(draw, RATES[chosen["normalize_step"]]), "views": _pick(draw, views)}
         candidate = replace(usual, tau=tau, epsilon=epsilon, **chosen)
@@ -58,18 +57,9 @@ def draw_candidates(network: Network, views: Sequence[SwavViews], count: int, se
     return found[:count]
 
 
-def variants(candidate: Method) -> list[Method]:
-    """Return all variants that one run of a candidate covers: all prediction rules, and for a mean all numbers of views."""
-    if isinstance(candidate, Augment):
-        counts = (count for count in COUNTS if count <= candidate.num_views)
-        return [replace(candidate, num_views=count, predict=rule) for count in counts for rule in ("views", "both")]
-    assert isinstance(candidate, Ttaps)
-    return [replace(candidate, predict=rule) for rule in ("image", "views", "both")]
-
-
-def _has(network: Network, scope: str) -> bool:
+def _has(network: Network, part: str) -> bool:
     try:
-        return bool(adapted_names(network, scope))
+        return bool(adapted_names(network, part))
     except UsageError:
         return False
 

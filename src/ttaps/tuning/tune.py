@@ -19,22 +19,22 @@ from ttaps.config import flat, read_toml, to_toml
 from ttaps.data import ImageSet
 from ttaps.distributed import find_device
 from ttaps.errors import UsageError
-from ttaps.evaluation.statistics import calibration_error, measure
+from ttaps.evaluation.statistics import calibration_error, compare_table, measure
 from ttaps.evaluation.store import Store
 from ttaps.files import file_lock, make_room, write_text
 from ttaps.model.checkpoint import Model
 from ttaps.model.folder import PRESETS
 from ttaps.model.registry import folder_of
 from ttaps.progress import log_info, text_table
+from ttaps.tuning.candidates import Candidate, augment_candidate, ttaps_candidate
 from ttaps.tuning.choice import GUARD, Option, best, ranked
 from ttaps.tuning.space import all_views, draw_candidates
 from ttaps.tuning.tuner import FRESH, Tuner, validation_benchmark
 
 RUNGS = ((16, 0.2), (6, 0.5), (2, 1.0))  # candidates, and the share of the images that they see
-KINDS = 3  # kinds of views that go on after a look at all
+KINDS = 3  # kinds of views that are kept after a look at all
 IMAGES, LEAST, TRIAL = 5000, 360, 24  # at least: the first fifth has every corruption at every severity
 SIZE = "tune.json"  # beside the rows: how many images a limited time allows, so that a resumed run has as many
-ITEM = ["corruption", "severity", "image"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ def search(tuner: Tuner) -> tuple[Option, Option, Option, list[Option]]:
     """Return the best ttaps, its runner-up, the best augment, and all options of the first rung."""
     total = len(tuner.items)
 
-    def rung(name: str, candidates: Sequence[Method], share: float) -> list[Option]:
+    def rung(name: str, candidates: Sequence[Candidate], share: float) -> list[Option]:
         count = max(1, round(share * total))
         tuner.evaluate(candidates, tuner.items[:count], name)
         found = tuner.options(candidates, count)
@@ -76,16 +76,16 @@ def search(tuner: Tuner) -> tuple[Option, Option, Option, list[Option]]:
         return found
 
     kinds = all_views()
-    first = rung("Views", kinds, RUNGS[0][1])
+    first = rung("Views", [*map(augment_candidate, kinds)], RUNGS[0][1])
     kinds = [kinds[option.candidate] for option in ranked(first)[:KINDS]]
     candidates = draw_candidates(tuner.network, [one.views for one in kinds], RUNGS[0][0], tuner.seed)
     found: list[Option] = []
     for number, (keep, share) in enumerate(RUNGS):
         if found:
             candidates = [candidates[option.candidate] for option in ranked(found)[:keep]]
-        found = rung(f"Rung {number + 1} of {len(RUNGS)}", candidates, share)
+        found = rung(f"Rung {number + 1} of {len(RUNGS)}", [*map(ttaps_candidate, candidates)], share)
         first += [] if number else found
-    chosen, mean = best(found), best(rung("Mean over views", kinds, 1.0))
+    chosen, mean = best(found), best(rung("Mean over views", [*map(augment_candidate, kinds)], 1.0))
     other = next(option for option in ranked(found) if option.candidate != chosen.candidate)
     return chosen, other, mean, first
 
@@ -106,13 +106,14 @@ def effects(found: Sequence[Option]) -> pd.DataFrame:
 def affordable(tuner: Tuner, minutes: float) -> int:
     """Return how many images fit into a number of minutes, by the time that some take."""
 
-    def seconds(candidates: Sequence[Method]) -> float:
+    def seconds(candidates: Sequence[Candidate]) -> float:
         began = perf_counter()
         tuner.evaluate(candidates, tuner.items[:TRIAL], "Measuring")
         return (perf_counter() - began) / TRIAL
 
     views = all_views()
-    look, rung = seconds(views), seconds(draw_candidates(tuner.network, [views[0].views], RUNGS[0][0], tuner.seed))
+    drawn = draw_candidates(tuner.network, [views[0].views], RUNGS[0][0], tuner.seed)
+    look, rung = seconds([*map(augment_candidate, views)]), seconds([*map(ttaps_candidate, drawn)])
     shares = [share - before for (_, share), before in zip(RUNGS, (0.0, *(share for _, share in RUNGS)), strict=False)]
     steps = sum(keep * part for (keep, _), part in zip(RUNGS, shares, strict=True)) / RUNGS[0][0]
     per_image = look * (RUNGS[0][1] + KINDS / len(views)) + rung * (steps + 3 * FRESH / RUNGS[0][0])
@@ -185,7 +186,7 @@ def conclude(tuner: Tuner, place: Path, folder: Path) -> Tuned:
     presets = {"fingerprint": tuner.model.fingerprint, "ttaps": {"tuned": methods[1]}, "augment": {"tuned": methods[3]},
                "shift": {"quantiles": quantiles}, "found": {**found, **numbers}}  # fmt: skip
     write_text(path, to_toml(presets))
-    text = describe(tuner, methods, table, verdicts, path, folder)
+    text = report_text(tuner, methods, table, verdicts, path, folder)
     return Tuned(tuner.model.name, methods[1], methods[3], path, rows, effects(first), text)
 
 
@@ -196,9 +197,8 @@ def summary(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     for place in range(len(names)):
         own = rows[rows["place"] == place]
         clean = own[own["severity"] == 0]
-        line = {
-            name: value for name, value in measure(own).items() if name == "n" or name.startswith(("after", "change"))
-        }
+        numbers = measure(own)
+        line = {name: numbers[name] for name in numbers if name == "n" or name.startswith(("after", "change"))}
         line |= {"clean_change": 100 * float((clean["correct_after"].astype(float) - clean["correct_before"]).mean())}
         line |= {"adapted": 100 * float((own["confidence_after"] != own["confidence_before"]).mean())}
         line |= {"ece": calibration_error(own["confidence_after"], own["correct_after"])}
@@ -208,11 +208,11 @@ def summary(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 def compare(rows: pd.DataFrame, first: int, second: int, name: str, other: str) -> str:
     """Describe how much better one method is than another on the same images."""
-    mine, theirs = (rows.loc[rows["place"] == place, [*ITEM, "correct_after"]] for place in (first, second))
-    both = mine.merge(theirs.rename(columns={"correct_after": "correct_before"}), on=ITEM)
-    line = measure(both)
+    mine, theirs = (rows[rows["place"] == place] for place in (first, second))
+    line = compare_table(theirs, mine).iloc[-1]
     interval = f"{line['change_low']:+.2f} to {line['change_high']:+.2f}"
-    return f"{name} against {other}: {line['change']:+.2f} points ({interval}), p = {line['p']:.2g}, n = {line['n']}"
+    chance = f"p = {line['p']:.2g}, n = {line['n']:.0f}"
+    return f"{name} against {other}: {line['change']:+.2f} points ({interval}), {chance}"
 
 
 def winner(table: pd.DataFrame) -> str:
@@ -223,7 +223,7 @@ def winner(table: pd.DataFrame) -> str:
     return f"Best on fresh images: {name}, {known.max():.2f} % ({rest})"
 
 
-def describe(
+def report_text(
     tuner: Tuner, methods: Sequence[Method], table: pd.DataFrame, verdicts: Sequence[str], path: Path, folder: Path
 ) -> str:
     """Write the report."""
@@ -234,9 +234,7 @@ def describe(
         for name, line in table.iterrows()
     ]  # fmt: skip
     specs = [f"  {name}: {method_spec(method)}" for name, method in zip(table.index[1:], methods[1:], strict=True)]
-    about = (
-        f"{tuner.model.name} on {len(tuner.fresh):,} fresh validation images ({tuner.data.name}, severities 0 to 5):"
-    )
-    return "\n".join(
-        [about, "", text_table(head, cells), "", *verdicts, "", *specs, "", f"Wrote {path}; rows are in {folder}."]
-    )
+    images = f"{len(tuner.fresh):,} fresh validation images ({tuner.data.name}, severities 0 to 5)"
+    wrote = f"Wrote {path}; rows are in {folder}."
+    parts = [f"{tuner.model.name} on {images}:", text_table(head, cells), "\n".join(verdicts), "\n".join(specs), wrote]
+    return "\n\n".join(parts)

@@ -34,7 +34,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
     """Results of two methods on a few embedded images."""
     folder = tmp_path_factory.mktemp("stored")
     methods = [parse_method("source"), parse_method("augment[num_views=2]")]
-    evaluate(load("cifar10"), open_benchmark("sample"), methods, folder=folder, images_per_corruption=4)
+    data = open_benchmark("sample")
+    evaluate(load("cifar10"), data, methods, folder=folder, plan=data.plan(4))
     return ResultsFolder(folder)
 
 

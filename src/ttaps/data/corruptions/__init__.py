@@ -1,8 +1,9 @@
 """The 19 corruptions of CIFAR-10-C, Tiny-ImageNet-C and ImageNet-C, following the official recipes, severities and quirks,
 and eight others for tuning.
 
-``corrupt`` changes one image, ``corrupt_set`` many, each with its own generator. At 32 pixels the eight deterministic ones of CIFAR-10-C
-equal the official files bit for bit; its eleven random ones follow the same distribution (docs/corruptions.md)."""
+``corrupt`` changes one image, ``corrupt_set`` many, each with its own generator, ``corrupt_one`` one of those. At 32 pixels the eight
+deterministic ones of CIFAR-10-C equal the official files bit for bit; its eleven random ones follow the same distribution
+(docs/corruptions.md)."""
 
 from collections.abc import Callable, Mapping
 
@@ -36,19 +37,16 @@ UNLIKE_CORRUPTIONS = (
 TUNING_CORRUPTIONS = EXTRA_CORRUPTIONS + UNLIKE_CORRUPTIONS  # what settings are chosen on
 CORRUPTIONS = tuple(sorted({*DETERMINISTIC, *RANDOM} - {*TUNING_CORRUPTIONS}))  # in the order of the paper's tables
 SEVERITIES = range(1, 6)
-LEAST, MOST = (
-    8,
-    4096,
-)  # pixels a side: below, glass blur moves pixels out of the image; above, snow and fog take gigabytes
+# Pixels a side: below, glass blur moves pixels out of the image; above, snow and fog take gigabytes.
+LEAST, MOST = 8, 4096
 
 
 def corrupt(image: Pixels, name: str, severity: int, rng: np.random.Generator) -> Pixels:
     """Corrupt one image, uint8 of shape (height, width, 3); fractions are truncated, not rounded, as in the official files."""
     check_corruption(name, severity)
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-        raise UsageError(
-            f"Corruptions need one uint8 image of shape (height, width, 3), not {image.dtype} {image.shape}."
-        )
+        found = f"{image.dtype} {image.shape}"
+        raise UsageError(f"Corruptions need one uint8 image of shape (height, width, 3), not {found}.")
     if not LEAST <= min(image.shape[:2]) <= max(image.shape[:2]) <= MOST:
         size = f"{image.shape[1]}x{image.shape[0]}"
         raise UsageError(f"Corruptions need images of {LEAST} to {MOST} pixels a side, not {size}.\nResize it first.")
@@ -71,6 +69,11 @@ def corrupt_set(
         rng = np.random.default_rng(derive_seed(seed, name, severity, int(place)))
         changed[number] = corrupt(images[number], name, severity, rng)
     return changed
+
+
+def corrupt_one(image: Pixels, name: str, severity: int, seed: int = 0, index: int = 0) -> Pixels:
+    """Corrupt one image (3, height, width) as :func:`corrupt_set` does the one with this index."""
+    return corrupt_set(image.transpose(1, 2, 0)[None], name, severity, seed, [index])[0].transpose(2, 0, 1)
 
 
 def check_corruption(name: str, severity: int = 1) -> None:

@@ -10,7 +10,7 @@ from ttaps.data.corruptions import tools
 from ttaps.data.corruptions.severity import constants
 from ttaps.data.corruptions.tools import Floats, Pixels, require, to_uint8_range
 
-FROST_PICTURES = ("frost1", "frost2", "frost3", "frost4", "frost5")  # the recipe lists six and draws from five
+FROST_IMAGES = ("frost1", "frost2", "frost3", "frost4", "frost5")  # the recipe lists six and draws from five
 WATER = np.array((175, 238, 238), dtype=np.float32) / 255
 MUD = np.array((63, 42, 20), dtype=np.float32) / 255
 
@@ -49,14 +49,14 @@ def fog(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
 
 
 @cache
-def frost_picture(name: str, scale: float, height: int, width: int) -> Pixels:
-    """Return a picture of frost at a scale, or larger if a piece of this height and width must fit in (see frost/NOTICE.md)."""
+def frost_image(name: str, scale: float, height: int, width: int) -> Pixels:
+    """Return an image of frost at a scale, or larger if a piece of this height and width must fit in (see frost/NOTICE.md)."""
     small = _read_frost(f"{name}.png")  # at a fifth, as for CIFAR
     if scale == 0.2 and small.shape[0] > height and small.shape[1] > width:
         return small
-    picture = _read_frost(f"{name}.jpg")
-    scale = max(scale, (height + 1) / picture.shape[0], (width + 1) / picture.shape[1])
-    return picture if scale == 1 else np.asarray(require("cv2").resize(picture, (0, 0), fx=scale, fy=scale))
+    large = _read_frost(f"{name}.jpg")
+    scale = max(scale, (height + 1) / large.shape[0], (width + 1) / large.shape[1])
+    return large if scale == 1 else np.asarray(require("cv2").resize(large, (0, 0), fx=scale, fy=scale))
 
 
 def _read_frost(file: str) -> Pixels:
@@ -65,12 +65,12 @@ def _read_frost(file: str) -> Pixels:
 
 
 def frost(image: Pixels, severity: int, rng: np.random.Generator) -> Floats:
-    """Lay a random piece of a frost picture over the image."""
+    """Lay a random piece of a frost image over the image."""
     keep, cover, scale = constants("frost", severity, image)
     height, width = image.shape[:2]
-    picture = frost_picture(FROST_PICTURES[rng.integers(len(FROST_PICTURES))], scale, height, width)
-    top, left = rng.integers(0, (picture.shape[0] - height, picture.shape[1] - width))
-    piece = picture[top : top + height, left : left + width]
+    whole = frost_image(FROST_IMAGES[rng.integers(len(FROST_IMAGES))], scale, height, width)
+    top, left = rng.integers(0, (whole.shape[0] - height, whole.shape[1] - width))
+    piece = whole[top : top + height, left : left + width]
     return np.clip(keep * image + cover * piece, 0, 255)
 
 

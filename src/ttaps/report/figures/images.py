@@ -50,7 +50,7 @@ def find_flips(
     if chosen.empty:
         return [], "no image's label became right or wrong"
     try:
-        data = open_data(rows, results, root, opened)
+        data = open_images(rows, results, root, opened)
     except TtapsError as error:
         return [], f"the images cannot be read here ({str(error).splitlines()[0].rstrip('.')})"
     if classes := results.classes.get(str(rows["fingerprint"].iat[0]), ()):
@@ -62,7 +62,7 @@ def find_flips(
     return [make_tile(data, row) for _, row in chosen.iterrows()], ""
 
 
-def open_data(rows: pd.DataFrame, results: Results, root: Path | None, opened: dict[Any, Any]) -> Any:
+def open_images(rows: pd.DataFrame, results: Results, root: Path | None, opened: dict[Any, Any]) -> Any:
     """Open the images of an experiment, at their location when it was evaluated or in ``root``."""
     from ttaps.evaluation.benchmark import open_benchmark  # needs torch, which a report without images does not
 

@@ -14,6 +14,7 @@ from ttaps.errors import TtapsError
 from ttaps.report.figures.style import FAINT, SPARE_COLORS, legend_above, series_style, styled, two_panels
 
 METRICS, SETTINGS, MODEL = "metrics.jsonl", "train.toml", "config.json"
+ALWAYS = ("step", "epoch", "validation_accuracy", "ce")  # columns of metrics, also where a run has none of them yet
 FindModel = Callable[[str, str], Path | None]  # by name and fingerprint; None where it is gone
 
 
@@ -55,26 +56,32 @@ def read_curve(name: str, folder: Path, find_start: FindModel = lambda name, fin
     return replace(own, points=pd.concat([before.points[~never], later]), epochs=before.epochs + own.epochs)
 
 
-def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
-    """Read one record and its settings. Epochs are known at every logged step; those between are in proportion."""
+def read_metrics(name: str, folder: Path) -> tuple[pd.DataFrame, float]:
+    """Read what a run has logged, and the last epoch. Epochs are known at every logged step; those between are in proportion."""
     missing, path = f"{name} has no training metrics", folder / METRICS
     try:
         rows = pd.DataFrame([json.loads(line) for line in path.read_text("utf-8").splitlines() if line.endswith("}")])
-        rows = rows.reindex(columns=["step", "epoch", "validation_accuracy", "ce"]).astype(float)
+        rows = rows.reindex(columns=[*dict.fromkeys([*ALWAYS, *rows])]).astype(float)
     except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise TtapsError(f"{missing}: {path} cannot be read ({error}).") from error
     logged = rows.dropna(subset=["epoch"])
     if logged.empty:
         raise TtapsError(f"{missing} yet: {path} contains no steps.")
     step, epochs = logged[["step", "epoch"]].iloc[-1]
+    return rows.assign(epoch=rows["epoch"].fillna(rows["step"] * (epochs / step))), float(epochs)
+
+
+def _read(name: str, folder: Path) -> tuple[LearningCurve, dict[str, Any]]:
+    """Read one record and its settings."""
+    rows, epochs = read_metrics(name, folder)
     settings = read_toml(folder / SETTINGS)
     schedule = settings.get("schedule", {})
     pixels = schedule.get("resolutions") or [settings["model"]["image_size"]]
     starts = [0.0, *(settings["epochs"] * until for until in schedule.get("resolution_milestones", [])[:-1])]
-    points = pd.DataFrame({"epoch": rows["epoch"].fillna(rows["step"] * (epochs / step)), "cross_entropy": rows["ce"]})
+    points = pd.DataFrame({"epoch": rows["epoch"], "cross_entropy": rows["ce"]})
     points["validation"] = 100 * rows["validation_accuracy"]
     points = pd.concat([pd.DataFrame({"epoch": starts, "pixels": pixels}), points])
-    return LearningCurve(name, settings["objective"], points, float(epochs)), settings
+    return LearningCurve(name, settings["objective"], points, epochs), settings
 
 
 @styled()
