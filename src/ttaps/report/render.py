@@ -25,20 +25,8 @@ TEX = {sign: f"\\{sign}" for sign in "&%$#_{}"}
 TEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 TEX |= {"±": r"$\pm$", "→": r"$\to$", "†": r"$^\dagger$", "\n": r"\\"}
 CSV_COLUMNS = [
-    *(
-        "data",
-        "severity",
-        "corruption",
-        "column",
-        "spec",
-        "paper_column",
-        "against",
-        "origin",
-        "metric",
-        "value",
-        "std",
-    ),
-    *("low", "high", "best", "n", "p", "fixed", "broken", "protocol"),
+    *("data", "severity", "corruption", "column", "spec", "paper_column", "against", "origin", "metric"),
+    *("value", "std", "low", "high", "best", "n", "p", "fixed", "broken", "protocol"),
 ]
 """A line is a number (``against`` is empty) or a paired difference against ``before`` or another column."""
 Identity = dict[str, Any]
