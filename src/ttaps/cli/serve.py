@@ -49,14 +49,18 @@ def answer(options: Serve) -> None:
 
     def load() -> Any:
         try:
-            return open_session(options)
+            session = open_session(options)
         except Exception as error:
             failures.append(error)
             server.should_exit = True
             raise
+        preparing.append(Thread(target=lambda: (session.map(), session.start)))  # seconds that nobody needs to wait for
+        preparing[0].start()
+        return session
 
     share_arena()
     failures: list[Exception] = []
+    preparing: list[Thread] = []
     report = options.results.read_bytes() if options.results and options.results.is_file() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     service = Service(load, Pool(options.workers or cores, options.queue, options.time_limit), report)
@@ -70,7 +74,11 @@ def answer(options: Serve) -> None:
         host = f"[{options.host}]" if ":" in options.host else options.host
         address = f"http://{host}:{listening.getsockname()[1]}/{f'?token={token}' if token else ''}"
         log_info(f"{address} shows model {options.model}. Stop with Ctrl-C.")
-        server.run(sockets=[listening])
+        try:
+            server.run(sockets=[listening])
+        finally:
+            for thread in preparing:
+                thread.join()  # torch aborts if the interpreter ends during one of its calls
     if failures:
         raise failures[0]
 
@@ -82,9 +90,7 @@ def open_session(options: Serve) -> Any:
 
     folder = options.results if options.results and options.results.is_dir() else None
     results = ResultsFolder(folder, options.data_root) if folder else None
-    session = Session(options.model, common.use(options.device, options.threads), results)
-    Thread(target=lambda: (session.map(), session.start), daemon=True).start()  # seconds that nobody needs to wait for
-    return session
+    return Session(options.model, common.use(options.device, options.threads), results)
 
 
 def listen(host: str, port: int) -> socket.socket:
