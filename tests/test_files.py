@@ -131,7 +131,7 @@ def test_a_file_system_without_locks_is_used_without(
 def test_an_old_filelock_on_such_a_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def unsupported(lock: object) -> NoReturn:
+    def unsupported(lock: object, **options: object) -> NoReturn:
         raise NotImplementedError("FileSystem does not appear to support flock")
 
     monkeypatch.setattr("filelock.FileLock.acquire", unsupported)

@@ -27,6 +27,10 @@ class CheckpointError(TtapsError):
     """A model folder that is missing, damaged, or written by another version."""
 
 
+class Locked(TtapsError):
+    """Another process holds the lock of what is to be done."""
+
+
 class MissingExtra(TtapsError):
     """An optional dependency is needed and not installed."""
 

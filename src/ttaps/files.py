@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ttaps.errors import TtapsError
+from ttaps.errors import Locked, TtapsError
 from ttaps.progress import log_info
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what some network file systems answer to flock
@@ -76,13 +76,14 @@ def remove_partials(folder: Path) -> None:
 
 
 @contextmanager
-def file_lock(path: Path, doing: str) -> Iterator[None]:
-    """Hold a lock that the system releases when the process ends; raise if another process is already ``doing`` this."""
-    lock = FileLock(path, timeout=0)
+def file_lock(path: Path, doing: str, wait: bool = False) -> Iterator[None]:
+    """Hold a lock that the system releases when the process ends; ``wait``, or raise if another process is already ``doing`` this."""
+    lock = FileLock(path, timeout=-1 if wait else 0)
     try:
-        lock.acquire()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(poll_interval=1)
     except Timeout as error:
-        raise TtapsError(f"Another process is {doing} (it holds {path}).\nWait for it to end.") from error
+        raise Locked(f"Another process is {doing} (it holds {path}).\nWait for it to end.") from error
     except (OSError, NotImplementedError) as error:  # the second is what an older filelock makes of ENOSYS
         if isinstance(error, OSError) and error.errno not in NO_LOCKS:
             raise cannot_write(path, error) from error

@@ -19,12 +19,13 @@ from ttaps.config import from_dict, read_toml
 from ttaps.data import data_root
 from ttaps.data.cifar import FOLDERS
 from ttaps.distributed import Ranks
-from ttaps.errors import UsageError
+from ttaps.errors import Locked, UsageError
 from ttaps.evaluation import run
 from ttaps.evaluation.benchmark import VALIDATION, Benchmark, open_benchmark
 from ttaps.evaluation.frame import read_rows
-from ttaps.evaluation.plan import EVERYTHING, Plan, Shard
+from ttaps.evaluation.plan import Plan
 from ttaps.evaluation.store import FILE, Store
+from ttaps.files import file_lock
 from ttaps.model import ModelConfig
 from ttaps.model.checkpoint import Model, load_model
 from ttaps.progress import bar, log_info
@@ -33,7 +34,7 @@ from ttaps.training.data import Split, training_images
 from ttaps.training.run import Run
 from ttaps.training.run_dir import check_settings, load_state
 from ttaps.training.schedule import Schedule
-from ttaps.training.trainer import ALONE, Trainer, fastest, initial_network
+from ttaps.training.trainer import Trainer, fastest, initial_network
 
 MODELS, RESULTS = "models", "results"
 PROJECTED = 10_000  # images on a map of projections: the whole test set
@@ -81,9 +82,9 @@ class GridJob:
         """Name of the model's folder."""
         return f"{self.train.objective}-K{self.train.model.num_prototypes}-seed{self.train.seed}"
 
-    def plan(self, data: Benchmark, shard: Shard = EVERYTHING) -> Plan:
+    def plan(self, data: Benchmark) -> Plan:
         """Return the images for each method."""
-        return data.plan(self.images_per_corruption, shard)
+        return data.plan(self.images_per_corruption)
 
 
 JobData = tuple[Split, Benchmark]
@@ -152,26 +153,45 @@ def open_job_data(grid: Grid, jobs: Sequence[GridJob], root: Path | None) -> lis
     return found
 
 
-def reproduce(grid: Grid, jobs: Sequence[GridJob], out: Path, root: Path | None, ranks: Ranks = ALONE) -> None:
-    """Train and evaluate all models: they go to ``out/models``, their rows to ``out/results``."""
-    opened, shard = open_job_data(grid, jobs, root), Shard(ranks.rank, ranks.size)
-    for job, (_, data) in zip(jobs, opened, strict=True):  # before any training
+def reproduce(grid: Grid, jobs: Sequence[GridJob], out: Path, root: Path | None, device: str = "cpu") -> None:
+    """Train and evaluate all models: they go to ``out/models``, their rows to ``out/results``.
+    Any number of processes may do so at once, under torchrun or started one by one: each takes models that no other is working on."""
+    opened = list(zip(jobs, open_job_data(grid, jobs, root), strict=True))
+    for job, (_, data) in opened:  # before any training
         check_settings(out / MODELS / job.name, job.train)
-        job.plan(data, shard).check(job.methods)
-    evaluate = partial(run.evaluate, folder=out / RESULTS, distributed=ranks.size > 1)
-    for number, (job, (split, data)) in enumerate(zip(jobs, opened, strict=True), 1):
-        log_info(f"{number} of {len(jobs)}: {job.name}")
-        Run(job.train, out / MODELS / job.name, split, ranks).train()
-        ranks.wait()  # until the first has written the model
-        model = load_model(out / MODELS / job.name)
-        model.to(ranks.device)
-        evaluate(model, data, job.methods, (job.train.seed,), plan=job.plan(data, shard))
-        if ranks.first and job.train.seed == grid.seeds[0]:  # a map of each kind of model, not of each seed
-            # Of the clean images, as in the paper's figure.
-            clean = open_benchmark(CLEAN.get(grid.data, grid.data), root, size=job.train.model.image_size)
-            if not run.projections_file(out / RESULTS, model, clean).exists():
-                run.write_projections(model, clean, out / RESULTS, PROJECTED)
-        ranks.wait()
+        job.plan(data).check(job.methods)
+    clean = cache(partial(open_benchmark, CLEAN.get(grid.data, grid.data), root))
+    for wait in (False, True):  # in the end for models that others have begun, and may leave unfinished
+        left = []
+        for job, (split, data) in opened:
+            try:
+                with file_lock(out / f".{job.name}.lock", "working on this model", wait):
+                    log_info(f"{jobs.index(job) + 1} of {len(jobs)}: {job.name}")
+                    model = _complete(job, split, data, out, device)
+                    if (
+                        job.train.seed == grid.seeds[0]
+                    ):  # a map of each kind of model, not of each seed, as in the paper
+                        _map(model, clean(size=job.train.model.image_size), out)
+            except Locked:
+                if wait:
+                    raise
+                left.append((job, (split, data)))
+        opened = left
+
+
+def _complete(job: GridJob, split: Split, data: Benchmark, out: Path, device: str) -> Model:
+    """Train a model and evaluate its methods, as far as that has not been done."""
+    Run(job.train, out / MODELS / job.name, split, Ranks(device=device)).train()
+    model = load_model(out / MODELS / job.name)
+    model.to(device)
+    run.evaluate(model, data, job.methods, (job.train.seed,), folder=out / RESULTS, plan=job.plan(data))
+    return model
+
+
+def _map(model: Model, clean: Benchmark, out: Path) -> None:
+    """Store the projections of clean images for the figure."""
+    if not run.projections_file(out / RESULTS, model, clean).exists():
+        run.write_projections(model, clean, out / RESULTS, PROJECTED)
 
 
 def estimate(grid: Grid, jobs: Sequence[GridJob], opened: Sequence[JobData], out: Path, device: str) -> list[Estimate]:

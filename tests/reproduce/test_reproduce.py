@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ from ttaps.adaptation.spec import parse_methods
 from ttaps.cli import main
 from ttaps.cli.train import spell
 from ttaps.data import ImageSet
-from ttaps.distributed import Ranks
 from ttaps.errors import UsageError
 from ttaps.evaluation.frame import load_rows
 from ttaps.evaluation.run import evaluate
 from ttaps.evaluation.store import Store
-from ttaps.model.checkpoint import load_model
+from ttaps.files import file_lock
+from ttaps.model.checkpoint import Model, load_model
 from ttaps.progress import Bar
 from ttaps.reproduce import Grid, GridJob, open_job_data, read_grid
 from ttaps.training.config import find_preset, read_preset, train_config
@@ -216,12 +217,20 @@ def test_data_that_does_not_fit_is_refused_before_any_training(tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_shared_is_refused_before_any_training(tmp_path: Path) -> None:
-    grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
-    in_order = [replace(job, methods=tuple(parse_methods("source,tent[online=true]"))) for job in jobs]
-    with pytest.raises(UsageError, match=r"'tent' .*the work cannot be shared"):
-        work.reproduce(grid, in_order, tmp_path / "out", None, ranks=Ranks(rank=0, size=2))
-    assert not (tmp_path / "out").exists()
+def test_a_model_that_another_process_works_on_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has begun the first model, and ends without finishing it while this one does the second."""
+    grid, (job,) = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
+    jobs = [replace(job, train=replace(job.train, seed=seed)) for seed in (0, 1)]
+    other, order = ExitStack(), []
+    other.enter_context(file_lock(tmp_path / "out" / f".{jobs[0].name}.lock", "working on this model"))
+
+    def end(model: Model, *arguments: Any, **options: Any) -> None:
+        order.append(model.name)
+        other.close()
+
+    monkeypatch.setattr("ttaps.evaluation.run.evaluate", end)
+    work.reproduce(grid, jobs, tmp_path / "out", None)
+    assert order == [jobs[1].name, jobs[0].name]
 
 
 def test_a_plan_shows_one_bar_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

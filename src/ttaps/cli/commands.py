@@ -240,7 +240,7 @@ class Reproduce(DeviceOptions, DataRootOption):
 
     Example: ttaps reproduce small --dry-run
 
-    torchrun --nproc-per-node N -m ttaps reproduce ... splits the work over N processes."""
+    Started N times, or by torchrun --nproc-per-node N -m ttaps reproduce ..., N processes work on different models at once."""
 
     grid: Annotated[str, Positional, arg(metavar="GRID")]
     """paper-cifar10 or paper-cifar100 (for a GPU), small (hours on two cores), smoke (a minute or two), or a TOML file."""

@@ -44,7 +44,8 @@ def reproduce(options: commands.Reproduce) -> None:
         return
     make_room(out / PAGE)
     with init_distributed(device, patience=timedelta(days=1)) as ranks:
-        grids.reproduce(grid, jobs, out, options.data_root, ranks)
+        grids.reproduce(grid, jobs, out, options.data_root, device)
+        ranks.wait()  # until all models are complete
     if ranks.first:
         results = commands.Report((out / grids.RESULTS,), data_root=options.data_root)
         try:
