@@ -28,6 +28,8 @@ from ttaps.evaluation.store import FILE, Store
 from ttaps.files import file_lock
 from ttaps.model import ModelConfig
 from ttaps.model.checkpoint import Model, load_model
+from ttaps.model.config import CONFIG
+from ttaps.model.folder import read_config
 from ttaps.progress import bar, log_info
 from ttaps.training.config import TrainConfig, find_preset, merge, read_preset, train_config
 from ttaps.training.data import Split, training_images
@@ -181,8 +183,10 @@ def reproduce(grid: Grid, jobs: Sequence[GridJob], out: Path, root: Path | None,
 
 def _complete(job: GridJob, split: Split, data: Benchmark, out: Path, device: str) -> Model:
     """Train a model and evaluate its methods, as far as that has not been done."""
-    Run(job.train, out / MODELS / job.name, split, Ranks(device=device)).train()
-    model = load_model(out / MODELS / job.name)
+    folder = out / MODELS / job.name
+    if steps_done(folder) < Schedule.of(job.train, len(split.train)).steps:
+        Run(job.train, folder, split, Ranks(device=device)).train()
+    model = load_model(folder)
     model.to(device)
     run.evaluate(model, data, job.methods, (job.train.seed,), folder=out / RESULTS, plan=job.plan(data))
     return model
@@ -192,6 +196,14 @@ def _map(model: Model, clean: Benchmark, out: Path) -> None:
     """Store the projections of clean images for the figure."""
     if not run.projections_file(out / RESULTS, model, clean).exists():
         run.write_projections(model, clean, out / RESULTS, PROJECTED)
+
+
+def steps_done(folder: Path) -> int:
+    """Return the steps that a run has saved. A finished model, with its card, which is written last, needs no state: it may be a copy."""
+    if state := load_state(folder):
+        return state.step
+    noted = read_config(folder / CONFIG) if (folder / "README.md").exists() else {}
+    return int(noted["step"]) if noted.get("step") == noted.get("steps", 0) else 0
 
 
 def estimate(grid: Grid, jobs: Sequence[GridJob], opened: Sequence[JobData], out: Path, device: str) -> list[Estimate]:
@@ -211,11 +223,10 @@ def estimate(grid: Grid, jobs: Sequence[GridJob], opened: Sequence[JobData], out
             for method in job.methods:
                 if (kind.model, method) not in adapting:
                     adapting[kind.model, method] = seconds_per_image(kind, method, images)
-            steps, state = Schedule.of(kind, len(split.train)).steps, load_state(out / MODELS / job.name)
+            steps, done = Schedule.of(kind, len(split.train)).steps, steps_done(out / MODELS / job.name)
             counted = any(job.name == one.job.name for one in found)  # a second column of the same model
-            left = 0 if counted else steps - (state.step if state else 0)
-            done = state is not None and state.step == steps
-            rows = len(plan) * len(job.methods) - (count_rows(out, job, data, plan) if done else 0)
+            left = 0 if counted else steps - done
+            rows = len(plan) * len(job.methods) - (count_rows(out, job, data, plan) if done == steps else 0)
             per_row = sum(adapting[kind.model, method] for method in job.methods) / len(job.methods)
             found.append(Estimate(job, left, training[kind] * left / steps, rows, per_row * rows))
             progress.update(task, advance=1, note=job.name)

@@ -233,6 +233,18 @@ def test_a_model_that_another_process_works_on_comes_last(tmp_path: Path, monkey
     assert order == [jobs[1].name, jobs[0].name]
 
 
+def test_a_finished_model_without_its_state_is_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid, jobs = small_grid(tmp_path / "pets", str(tmp_path / "pets"))
+    work.reproduce(grid, jobs, tmp_path / "out", None)
+    (tmp_path / "out" / "models" / jobs[0].name / "resume.safetensors").unlink()
+    monkeypatch.delattr("ttaps.training.run.Run.train")
+    work.reproduce(grid, jobs, tmp_path / "out", None)
+    (left,) = work.estimate(grid, jobs, open_job_data(grid, jobs, None), tmp_path / "out", "cpu")
+    assert (left.steps, left.rows) == (0, 0)
+
+
 def test_a_plan_shows_one_bar_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Older versions of rich refuse a second."""
     shown: list[Bar] = []
