@@ -299,23 +299,23 @@ def test_what_is_no_method_is_refused(network: Network, images: Tensor) -> None:
         ttaps.adapt(network, images, None)  # type: ignore[arg-type]
 
 
-def test_arrays_are_understood_as_pictures_are_read(network: Network, images: Tensor) -> None:
+def test_arrays_are_understood_as_images_are_read(network: Network, images: Tensor) -> None:
     model, size = Model(network, CLASSES), images.shape[-1]
     first = ttaps.adapt(model, images[0], "source").trace
-    picture = images[0].permute(1, 2, 0).numpy()
-    assert torch.equal(ttaps.adapt(model, picture, "source").trace, first)
+    pixels = images[0].permute(1, 2, 0).numpy()
+    assert torch.equal(ttaps.adapt(model, pixels, "source").trace, first)
     assert torch.equal(ttaps.adapt(model, images.permute(0, 2, 3, 1), "source")[0].trace, first)
-    assert (ttaps.adapt(model, picture / 255, "source").trace - first).abs().max() < 1e-6
+    assert (ttaps.adapt(model, pixels / 255, "source").trace - first).abs().max() < 1e-6
     for larger in (
-        picture.repeat(3, 0).repeat(2, 1),
-        picture.repeat(2, 0)[..., 0],
+        pixels.repeat(3, 0).repeat(2, 1),
+        pixels.repeat(2, 0)[..., 0],
     ):  # cropped and resized, as a file is
         as_file = ttaps.adapt(model, Image.fromarray(larger), "source")
         assert torch.equal(ttaps.adapt(model, larger, "source").trace, as_file.trace)
-    gray = picture[..., :1]
+    gray = pixels[..., :1]
     assert torch.equal(ttaps.adapt(model, gray, "source").trace, ttaps.adapt(model, gray[..., 0], "source").trace)
     for wrong, words in (
-        (picture.astype(np.float32), f"float32 from {picture.min()} to {picture.max()}"),
+        (pixels.astype(np.float32), f"float32 from {pixels.min()} to {pixels.max()}"),
         (np.zeros((size, size, 5), np.uint8), rf"not uint8 of shape \({size}, {size}, 5\)"),
         (np.zeros((9, 9, 3)), r"uint8 of shape \(3, H, W\).*not float64 of shape \(9, 9, 3\)"),
         (None, "not NoneType"),
@@ -323,7 +323,7 @@ def test_arrays_are_understood_as_pictures_are_read(network: Network, images: Te
         with pytest.raises(UsageError, match=words):
             ttaps.adapt(model, wrong, "source")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"ttaps\.load returns"):
-        ttaps.adapt("cifar10", picture)  # type: ignore[arg-type]
+        ttaps.adapt("cifar10", pixels)  # type: ignore[arg-type]
 
 
 def test_settings_in_brackets_are_settings(network: Network, images: Tensor) -> None:

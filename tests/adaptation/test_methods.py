@@ -162,7 +162,7 @@ def test_online_keeps_the_weights_in_one_call_as_in_several(method: Any, tiny_ne
     assert not torch.equal(whole, turned)
 
 
-def test_online_goes_on_from_the_last_weights(tiny_network: Network) -> None:
+def test_online_continues_from_the_last_weights(tiny_network: Network) -> None:
     """The same image twice, with the same views, is one image with twice the steps."""
     image = some_images(1)
     method, longer = (Tent(optimizer="sgd", lr=0.1, steps=steps, online=True) for steps in (2, 4))
@@ -295,7 +295,7 @@ def test_images_for_a_module_are_arrays_with_names_for_its_logits() -> None:
     module, images = made("preact"), some_images()
     assert ttaps.adapt(module, images[0], "source", classes=tuple("abcd")).label in "abcd"
     with pytest.raises(UsageError, match="such as size=64"):
-        ttaps.adapt(module, "picture.png", "source")
+        ttaps.adapt(module, "image.png", "source")
     with pytest.raises(UsageError, match="4 logits, but 3 classes"):
         ttaps.adapt(module, images, "source", classes=tuple("abc"))
 

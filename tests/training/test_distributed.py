@@ -78,7 +78,7 @@ def test_two_processes_train_like_one(case: Case, image_file: Path, twice: Path)
         torch.testing.assert_close(value, alone[name].to(value.dtype), rtol=0, atol=tolerance, msg=name)
 
 
-def test_a_killed_process_ends_the_job_and_the_same_command_goes_on(preset: Path, twice: Path, tmp_path: Path) -> None:
+def test_a_killed_process_ends_the_job_and_the_same_command_resumes(preset: Path, twice: Path, tmp_path: Path) -> None:
     """The one that is left says so and ends with 1; started again, both end with the weights of a job that nobody disturbed."""
     command: list[str | Path] = ["train", "--config", preset, "--out", tmp_path / "run"]
     processes = start(command)

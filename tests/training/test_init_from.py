@@ -98,7 +98,7 @@ def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: Imag
         replace(SHORT, wise_ft=0.5)
 
 
-def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_and_does_not_start_again(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
     config, split = replace(SHORT, init_from=str(trained), epochs=2, wise_ft=0.25), Split.of(textures)
     Run(config, tmp_path / "whole", split).train()
     killed = Run(config, tmp_path / "killed", split)

@@ -143,7 +143,7 @@ def test_killed_before_the_last_words(textures: ImageSet, tmp_path: Path) -> Non
     assert "validation_accuracy" in (tmp_path / "metrics.jsonl").read_text()
 
 
-def test_a_joint_loss_that_never_begins_is_told(
+def test_a_joint_loss_that_never_begins_is_reported(
     textures: ImageSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for epochs, told in ((1.0, True), (1.5, False)):
@@ -165,7 +165,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_asked_to_stop_it_saves_the_step_and_goes_on_from_there(
+def test_on_an_interrupt_it_saves_the_step_and_resumes_there(
     finished: Path, textures: ImageSet, image_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C and a scheduler's SIGTERM wait for the end of the step, and cost none; a second one does not wait."""
@@ -198,7 +198,7 @@ def test_asked_to_stop_it_saves_the_step_and_goes_on_from_there(
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_run_in_the_background_goes_on_ignoring() -> None:
+def test_a_run_in_the_background_keeps_ignoring() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with graceful_interrupt() as stop:
@@ -308,7 +308,7 @@ def test_a_run_without_sizes_trains_at_the_networks_own() -> None:
     assert Schedule(TrainConfig(model=replace(TINY, image_size=48)), epoch_steps=10).size(0) == 48
 
 
-def test_a_resolution_that_is_not_the_networks_is_told(
+def test_a_resolution_that_is_not_the_networks_is_reported(
     textures: ImageSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As with --model.image-size 64 and a preset that trains at 16 pixels."""
