@@ -291,25 +291,6 @@ def test_threads_may_share_a_module_that_is_being_trained() -> None:
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
-def test_images_for_a_module_are_arrays_with_names_for_its_logits() -> None:
-    module, images = made("preact"), some_images()
-    assert ttaps.adapt(module, images[0], "source", classes=tuple("abcd")).label in "abcd"
-    with pytest.raises(UsageError, match="such as size=64"):
-        ttaps.adapt(module, "image.png", "source")
-    with pytest.raises(UsageError, match="4 logits, but 3 classes"):
-        ttaps.adapt(module, images, "source", classes=tuple("abc"))
-
-
-def test_normalize_is_for_modules_of_the_users(tiny_network: Network) -> None:
-    model, images = Model(tiny_network, tuple("abcd")), some_images()
-    for ours in (model, tiny_network):
-        with pytest.raises(UsageError, match="are for your own modules"):
-            ttaps.adapt(ours, images, "source", normalize=(MEAN, STD))
-    with pytest.raises(UsageError, match="three means and three positive standard deviations"):
-        ttaps.adapt(made("preact"), images, "source", normalize=(MEAN, (1.0, 0.0, 1.0)))
-    assert ttaps.adapt(tiny_network, images, "source").classes == ("0", "1", "2", "3")
-
-
 def test_a_module_in_float64_is_adapted_in_float64() -> None:
     result = ttaps.adapt(made("preact").double(), some_images(), "memo", num_views=3)
     assert result.trace.dtype == torch.float64

@@ -104,7 +104,7 @@ def test_torchrun_evaluates_to_the_rows_of_one_process_though_one_was_killed(tmp
     options += ["--set", "ttaps.steps=1", "--set", "ttaps.num_pairs=2", "--out"]
     assert main(["evaluate", *options, str(tmp_path / "one")]) == 0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    slowly = str(Path(__file__).parents[1] / "helpers" / "small_parallel.py")
+    slowly = str(Path(__file__).parent / "helpers" / "small_parallel.py")
     command = [*torchrun, slowly, "evaluate", *options, str(tmp_path / "two")]
     env = os.environ | {"PYTHONPATH": PATHS}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as job:
