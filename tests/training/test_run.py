@@ -32,7 +32,7 @@ from ttaps.training.data import Split, training_images
 from ttaps.training.run import Run, graceful_interrupt
 from ttaps.training.run_dir import load_state, rewind_metrics
 from ttaps.training.schedule import Schedule
-from ttaps.training.trainer import Trainer, accuracy
+from ttaps.training.trainer import Trainer, measure_accuracy
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_killed_and_resumed_is_bit_identical(
 def test_a_finished_run_is_a_model(finished: Path, textures: ImageSet, image_file: Path) -> None:
     model = load_model(finished)
     split = split_of(textures, image_file)
-    measured = accuracy(as_network(model.network), split.validation)
+    measured = measure_accuracy(as_network(model.network), split.validation)
     assert model.info["validation_accuracy"] == measured
     assert f"{100 * measured:.2f} % of the validation images" in model.card
     assert (model.info["step"], model.info["steps"]) == (40, 40)

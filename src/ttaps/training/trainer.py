@@ -188,7 +188,7 @@ class Trainer:
 
         def measured(share: float) -> tuple[float, float]:
             self.share = share
-            return accuracy(self.result(), self.split.validation), share
+            return measure_accuracy(self.result(), self.split.validation), share
 
         self.share = max(map(measured, SHARES))[1]
 
@@ -229,7 +229,7 @@ def initial_network(
 
 
 @torch.no_grad()
-def accuracy(network: Network, data: ImageSet, size: int | None = None, limit: int | None = None) -> float:
+def measure_accuracy(network: Network, data: ImageSet, size: int | None = None, limit: int | None = None) -> float:
     """Return the accuracy on images (at most ``limit``), at ``size`` pixels (their own unless given)."""
     images, labels = torch.from_numpy(data.images[:limit]), torch.from_numpy(data.labels[:limit])
     device, right = next(network.parameters()).device, 0
