@@ -127,11 +127,11 @@ def tuning_figure(effects: pd.DataFrame) -> Any:
     return figure
 
 
-def calibration(confidence: pd.Series, correct: pd.Series, bins: int = BINS) -> pd.DataFrame:
-    """Return mean confidence, accuracy and number of images by bin ((k - 1) / bins, k / bins]; 0 belongs to the first."""
+def calibration(confidence: pd.Series, correct: pd.Series) -> pd.DataFrame:
+    """Return mean confidence, accuracy and number of images by bin, as :func:`confidence_bins` numbers them."""
     frame = pd.DataFrame({"confidence": confidence, "accuracy": correct}, dtype=float)
-    grouped = frame.groupby(confidence_bins(frame["confidence"].to_numpy(), bins))
-    return grouped.mean().assign(count=grouped.size()).reindex(range(bins)).fillna({"count": 0})
+    grouped = frame.groupby(confidence_bins(frame["confidence"].to_numpy()))
+    return grouped.mean().assign(count=grouped.size()).reindex(range(BINS)).fillna({"count": 0})
 
 
 @styled()
