@@ -197,7 +197,7 @@ class Run:
 
 @contextmanager
 def graceful_interrupt(listen: bool = True) -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C or a scheduler's SIGTERM end a run between steps; yield a function that tells whether one came."""
+    """Let Ctrl-C or a scheduler's SIGTERM end a run between steps; yield a function that returns whether one came."""
     received: list[int] = []
 
     def receive(number: int, frame: object) -> None:
@@ -207,7 +207,7 @@ def graceful_interrupt(listen: bool = True) -> Iterator[Callable[[], bool]]:
 
     listen = listen and threading.current_thread() is threading.main_thread()  # other threads get no signals
     signals = (signal.SIGINT, signal.SIGTERM) if listen else ()
-    # A job in the background ignores Ctrl-C, and shall still.
+    # A job in the background ignores Ctrl-C, and must keep ignoring it.
     heard = [number for number in signals if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, receive) for number in heard}
     try:
