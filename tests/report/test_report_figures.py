@@ -64,7 +64,7 @@ def test_steps_begin_at_the_source_and_end_at_the_table(tmp_path: Path) -> None:
     (column,) = (column for column in table.columns if column.method == "ttaps")
     changes: Any = step_changes(column.at(5), results.traces)
     assert changes["after"].tolist() == [50.0, 62.5, 62.5]
-    assert changes.loc[2].tolist() == table.numbers.loc[("ttaps", AVERAGE), STATISTICS].tolist()
+    assert changes.loc[2, STATISTICS].tolist() == table.numbers.loc[("ttaps", AVERAGE), STATISTICS].tolist()
     assert changes.loc[0, ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]
 
 
