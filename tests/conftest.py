@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,3 +48,11 @@ def textures() -> ImageSet:
     noise = rng.normal(0, 8, (160, 3, 8, 8))
     images = (128 + colors * np.sin(np.pi * phases)[:, None] + noise).clip(0, 255).astype(np.uint8)
     return ImageSet("textures", images, labels.astype(np.int64), ("across", "down", "checks", "plain"))
+
+
+@pytest.fixture(scope="session")
+def textures_file(textures: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return these images as an .npz file."""
+    path = tmp_path_factory.mktemp("images") / "textures.npz"
+    np.savez(path, images=textures.images, labels=textures.labels)
+    return path

@@ -1,4 +1,4 @@
-"""What tools/torture.py found to end in a traceback, most of it damaged files: each is told in a line now."""
+"""What tools/torture.py found to end in a traceback, most of it damaged files: each is reported in one line now."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_array_whose_header_python_cannot_parse(tmp_path: Path) -> None:
     with pytest.raises(TtapsError, match=r"is not a complete \.npz file"):
         read_arrays(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", images=np.zeros(1))
-    with pytest.raises(TtapsError, match="has no array 'labels'"):  # what is wrong with whole files is still told
+    with pytest.raises(TtapsError, match="has no array 'labels'"):  # what is wrong with whole files is still reported
         read_arrays(tmp_path / "a.npz")
 
 
@@ -129,7 +129,7 @@ def test_an_input_output_error_while_settings_are_read(tmp_path: Path, monkeypat
     assert "Check the disk, then run the command again" in str(cli.explain(caught.value))
 
 
-def test_a_second_interrupt_while_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_interrupt_while_the_first_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
@@ -137,7 +137,7 @@ def test_a_second_interrupt_while_the_first_is_told(monkeypatch: pytest.MonkeyPa
     assert cli.main(["methods"]) == 130
 
 
-def test_a_second_interrupt_after_the_first_was_told_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_interrupt_after_the_first_was_reported_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

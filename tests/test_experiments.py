@@ -12,7 +12,7 @@ import torch
 
 import ttaps
 from helpers.other_nets import made, some_images
-from helpers.small_model import write_model, write_picture
+from helpers.small_model import write_image, write_model
 from ttaps.cli import main
 from ttaps.data.images import ImageSet
 from ttaps.errors import TtapsError, UsageError
@@ -120,9 +120,9 @@ def test_weights_that_are_not_numbers_are_not_blamed_on_the_steps(
     with torch.no_grad():
         broken.network.get_parameter("backbone.stem.0.weight")[0] = float("nan")
     save_model(tmp_path / "broken", as_network(broken.network), broken.classes, {"objective": "jt"}, "")
-    picture = write_picture(tmp_path / "a.png")
+    image_file = write_image(tmp_path / "a.png")
     for command in (
-        ["adapt", str(tmp_path / "broken"), str(picture)],
+        ["adapt", str(tmp_path / "broken"), str(image_file)],
         ["evaluate", str(tmp_path / "broken"), "--limit", "1"],
     ):
         assert main([*command, *(["--out", str(tmp_path / "rows")] if command[0] == "evaluate" else [])]) == 1

@@ -1,4 +1,4 @@
-"""Store the frost pictures of the `imagecorruptions` wheel in the package: at a fifth as PNG, and whole as JPEG.
+"""Store the frost images of the `imagecorruptions` wheel in the package: at a fifth as PNG, and whole as JPEG.
 
 pip download --no-deps imagecorruptions==1.1.2
 python tools/make_frost.py imagecorruptions-1.1.2-py3-none-any.whl
@@ -19,12 +19,12 @@ NAMES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
 
 def decode(encoded: bytes) -> npt.NDArray[np.uint8]:
-    """Return an encoded picture."""
+    """Return an encoded image."""
     return np.asarray(cv2.imdecode(np.frombuffer(encoded, dtype=np.uint8), cv2.IMREAD_COLOR), dtype=np.uint8)
 
 
 def main(wheel: str) -> None:
-    """Write two files per picture: shrunk as CIFAR's recipe does each time it draws frost, and as it is."""
+    """Write two files per image: shrunk as CIFAR's recipe does each time it draws frost, and as it is."""
     FOLDER.mkdir(exist_ok=True)
     with zipfile.ZipFile(wheel) as archive:
         for name in NAMES:

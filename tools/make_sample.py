@@ -32,7 +32,7 @@ def to_sheet(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def write_sheet(name: str, images: NDArray[np.uint8]) -> None:
-    """Write images (10 n, 32, 32, 3) as one lossless picture."""
+    """Write images (10 n, 32, 32, 3) as one lossless image."""
     Image.fromarray(to_sheet(images)).save(FOLDER / f"{name}.webp", lossless=True, quality=100, method=6, exact=True)
 
 

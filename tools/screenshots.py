@@ -80,8 +80,8 @@ def adapted(page: Any) -> None:
 
 def write(path: Path, png: bytes) -> None:
     """Store a screenshot as small as PNG can be: a palette would lose the colors of small things."""
-    with Image.open(io.BytesIO(png)) as picture:
-        picture.convert("RGB").save(path, optimize=True)
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -54,7 +54,7 @@ class Suite:
             "train": lambda: self.trainer.step(0),
         }
 
-    def measure(self, rounds: int, done: Work = lambda: None) -> dict[str, Any]:
+    def run(self, rounds: int, done: Work = lambda: None) -> dict[str, Any]:
         """Time all jobs in turn; return ratios by name, the quartiles of each, and the underlying times."""
         times = interleaved(self.jobs, rounds, done)
         per_image = {mode: times[mode] / count for mode, count in self.counts.items()}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import ttaps
-from helpers.small_model import write_model, write_picture
+from helpers.small_model import write_image, write_model
 from ttaps.adaptation import METHODS, load_class
 from ttaps.adaptation.engine import CarriedState
 from ttaps.adaptation.method import Method
@@ -62,11 +62,11 @@ def test_it_has_a_spec() -> None:
 def test_adapt_has_its_settings_as_options_and_draws_its_views(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    picture, figure = str(write_picture(tmp_path / "noise.png")), tmp_path / "out.svg"
-    command = ["adapt", model, picture, "--method", "mirror", "--temperature", "0.1", "--json"]
+    image_file, figure = str(write_image(tmp_path / "noise.png")), tmp_path / "out.svg"
+    command = ["adapt", model, image_file, "--method", "mirror", "--temperature", "0.1", "--json"]
     assert main([*command, "--figure", str(figure)]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert row["trace"] == ttaps.adapt(ttaps.load(model), picture, "mirror", temperature=0.1).trace.tolist()
+    assert row["trace"] == ttaps.adapt(ttaps.load(model), image_file, "mirror", temperature=0.1).trace.tolist()
     assert row["adapted"]
     assert figure.read_text().count("<image") == 2
 

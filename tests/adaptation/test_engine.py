@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import ttaps
-from helpers.small_model import QUICK, write_model, write_picture
+from helpers.small_model import QUICK, write_image, write_model
 from ttaps.adaptation import Ttaps
 from ttaps.adaptation.engine import CarriedState, map_images
 from ttaps.cli import main
@@ -40,8 +40,8 @@ def test_eight_calls_from_the_command_to_the_gradient_step(tmp_path: Path, monke
         return loss(self, scores, assignment)
 
     monkeypatch.setattr(Ttaps, "loss", watched)
-    model, picture = write_model(tmp_path / "small"), write_picture(tmp_path / "noise.png")
-    assert main(["adapt", str(model), str(picture), *QUICK]) == 0
+    model, image_file = write_model(tmp_path / "small"), write_image(tmp_path / "noise.png")
+    assert main(["adapt", str(model), str(image_file), *QUICK]) == 0
     (names,) = taken
     assert names[0] == "main"
     assert names[-3:] == ["map_images", "adapt_one", "gradient_steps"]

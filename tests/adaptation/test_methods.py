@@ -162,7 +162,7 @@ def test_online_keeps_the_weights_in_one_call_as_in_several(method: Any, tiny_ne
     assert not torch.equal(whole, turned)
 
 
-def test_online_goes_on_from_the_last_weights(tiny_network: Network) -> None:
+def test_online_continues_from_the_last_weights(tiny_network: Network) -> None:
     """The same image twice, with the same views, is one image with twice the steps."""
     image = some_images(1)
     method, longer = (Tent(optimizer="sgd", lr=0.1, steps=steps, online=True) for steps in (2, 4))
@@ -289,25 +289,6 @@ def test_threads_may_share_a_module_that_is_being_trained() -> None:
     assert all(torch.equal(one, alone) for one in found)
     assert module.training
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
-
-
-def test_images_for_a_module_are_arrays_with_names_for_its_logits() -> None:
-    module, images = made("preact"), some_images()
-    assert ttaps.adapt(module, images[0], "source", classes=tuple("abcd")).label in "abcd"
-    with pytest.raises(UsageError, match="such as size=64"):
-        ttaps.adapt(module, "picture.png", "source")
-    with pytest.raises(UsageError, match="4 logits, but 3 classes"):
-        ttaps.adapt(module, images, "source", classes=tuple("abc"))
-
-
-def test_normalize_is_for_modules_of_the_users(tiny_network: Network) -> None:
-    model, images = Model(tiny_network, tuple("abcd")), some_images()
-    for ours in (model, tiny_network):
-        with pytest.raises(UsageError, match="are for your own modules"):
-            ttaps.adapt(ours, images, "source", normalize=(MEAN, STD))
-    with pytest.raises(UsageError, match="three means and three positive standard deviations"):
-        ttaps.adapt(made("preact"), images, "source", normalize=(MEAN, (1.0, 0.0, 1.0)))
-    assert ttaps.adapt(tiny_network, images, "source").classes == ("0", "1", "2", "3")
 
 
 def test_a_module_in_float64_is_adapted_in_float64() -> None:

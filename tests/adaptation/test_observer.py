@@ -1,4 +1,4 @@
-"""An observer is told of every step of every method, changes no bit, and can stop the work."""
+"""An observer is called at every step of every method, changes no bit, and can stop the work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def image() -> Tensor:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_it_is_told_of_every_step_and_changes_no_bit(name: str, image: Tensor) -> None:
+def test_it_is_called_at_every_step_and_changes_no_bit(name: str, image: Tensor) -> None:
     method = short(name)
     network = network_for(method)
     told: list[tuple[float | None, Tensor]] = []

@@ -58,10 +58,10 @@ def batch(textures: ImageSet) -> TrainBatch:
     return TrainBatch(images, labels, seed=0, step=3, size=8, rows=slice(6), total=6)
 
 
-def rotation_logits(network: Network, pictures: Tensor) -> Tensor:
+def rotation_logits(network: Network, images: Tensor) -> Tensor:
     """The branch by hand: stem, stages 1 and 2, the head's own stage 3, mean over pixels, four logits."""
     backbone, head = network.backbone, network.heads["rotation"]
-    features = network.normalize(pictures)
+    features = network.normalize(images)
     for part in ("stem", "stage1", "stage2"):
         features = getattr(backbone, part)(features)
     assert isinstance(head, nn.Sequential)
@@ -72,23 +72,23 @@ def rotation_logits(network: Network, pictures: Tensor) -> Tensor:
 # --- views
 
 
-def test_a_picture_is_turned_by_its_label() -> None:
-    pictures = torch.rand(8, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+def test_an_image_is_turned_by_its_label() -> None:
+    images = torch.rand(8, 3, 5, 5, generator=torch.Generator().manual_seed(0))
     turns = torch.tensor([0, 1, 2, 3, 3, 2, 1, 0])
-    for turned, picture, quarters in zip(quarter_turns(pictures, turns), pictures, turns.tolist(), strict=True):
-        assert torch.equal(turned, torch.rot90(picture, quarters, (1, 2)))
+    for turned, image, quarters in zip(quarter_turns(images, turns), images, turns.tolist(), strict=True):
+        assert torch.equal(turned, torch.rot90(image, quarters, (1, 2)))
     # One quarter is anticlockwise: the top right corner comes to the top left.
-    assert torch.equal(quarter_turns(pictures[:1], torch.tensor([1]))[0, :, 0, 0], pictures[0, :, 0, -1])
+    assert torch.equal(quarter_turns(images[:1], torch.tensor([1]))[0, :, 0, 0], images[0, :, 0, -1])
 
 
-def test_a_shifted_view_is_a_window_on_the_framed_picture() -> None:
-    pictures = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+def test_a_shifted_view_is_a_window_on_the_framed_image() -> None:
+    images = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     kind = ShiftViews(padding=3)
     drawn = kind.sample(40, 8, torch.Generator().manual_seed(1))
     framed = torch.zeros(40, 3, 14, 14)
-    framed[:, :, 3:11, 3:11] = pictures / 255
+    framed[:, :, 3:11, 3:11] = images / 255
     for view, frame, (top, left, _, _), flip in zip(
-        kind.apply(pictures, drawn), framed, drawn.box.tolist(), drawn.flip.tolist(), strict=True
+        kind.apply(images, drawn), framed, drawn.box.tolist(), drawn.flip.tolist(), strict=True
     ):
         window = frame[:, top : top + 8, left : left + 8]
         torch.testing.assert_close(view, window.flip(2) if flip else window)
@@ -97,9 +97,9 @@ def test_a_shifted_view_is_a_window_on_the_framed_picture() -> None:
 
 
 def test_a_smaller_shifted_view_is_the_whole_one_made_smaller() -> None:
-    pictures = torch.randint(0, 256, (5, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    images = torch.randint(0, 256, (5, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     drawn = ShiftViews().sample(5, 8, torch.Generator().manual_seed(1))
-    whole, small = (ShiftViews().apply(pictures, drawn, size) for size in (8, 4))
+    whole, small = (ShiftViews().apply(images, drawn, size) for size in (8, 4))
     torch.testing.assert_close(small, F.interpolate(whole, (4, 4), mode="bilinear", antialias=True))
 
 
@@ -157,9 +157,9 @@ def test_no_rotation_head_on_a_backbone_without_stages() -> None:
 def test_the_loss_is_both_cross_entropies(
     ce_view: Literal["crop", "color"], kind: ShiftViews | SwavViews, network: Network, batch: TrainBatch
 ) -> None:
-    pictures = batch.views(kind, "crop")
-    cross_entropy = -network(pictures).log_softmax(-1)[range(6), batch.labels].mean()
-    each = [-rotation_logits(network, pictures.rot90(k, (2, 3))).log_softmax(-1)[:, k] for k in range(4)]
+    images = batch.views(kind, "crop")
+    cross_entropy = -network(images).log_softmax(-1)[range(6), batch.labels].mean()
+    each = [-rotation_logits(network, images.rot90(k, (2, 3))).log_softmax(-1)[:, k] for k in range(4)]
     for joint in (0.25, 1.0):
         parts = OBJECTIVES["ttt"](
             network, batch, replace(SHORT, augmentation=AugmentationConfig(ce_view=ce_view)), joint
@@ -170,15 +170,13 @@ def test_the_loss_is_both_cross_entropies(
 
 
 def test_random_rotations_are_drawn_for_the_step(batch: TrainBatch) -> None:
-    pictures = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    turned, turns = rotated(pictures, batch, "random")
-    for view, picture, quarters in zip(turned, pictures, turns.tolist(), strict=True):
-        assert torch.equal(view, picture.rot90(quarters, (1, 2)))
-    drawn = {tuple(rotated(pictures, replace(batch, step=step), "random")[1].tolist()) for step in range(5)}
+    images = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    turned, turns = rotated(images, batch, "random")
+    for view, image, quarters in zip(turned, images, turns.tolist(), strict=True):
+        assert torch.equal(view, image.rot90(quarters, (1, 2)))
+    drawn = {tuple(rotated(images, replace(batch, step=step), "random")[1].tolist()) for step in range(5)}
     assert len(drawn) == 5
-    parts = [
-        rotated(pictures[rows], replace(batch, rows=rows, total=6), "random")[1] for rows in (slice(2), slice(2, 6))
-    ]
+    parts = [rotated(images[rows], replace(batch, rows=rows, total=6), "random")[1] for rows in (slice(2), slice(2, 6))]
     assert torch.equal(torch.cat(parts), turns)
 
 
@@ -214,7 +212,7 @@ def test_a_killed_run_ends_like_any_other(textures: ImageSet, tmp_path: Path, mo
     assert moved == {"backbone", "projector", "classifier", "heads"}
 
 
-def test_a_run_from_before_there_were_heads_goes_on(textures: ImageSet, tmp_path: Path) -> None:
+def test_a_run_from_before_there_were_heads_resumes(textures: ImageSet, tmp_path: Path) -> None:
     """Its train.toml says nothing about settings that came later."""
     config = replace(SHORT, objective="baseline", model=TINY, epochs=0.2)
     Run(config, tmp_path, Split.of(textures)).train()

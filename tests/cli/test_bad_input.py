@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers.small_cifar import SMALL10, write_files
-from helpers.small_model import QUICK, write_model, write_picture
+from helpers.small_model import QUICK, write_image, write_model
 from ttaps.cli import main
 from ttaps.data.cifar import LAYOUTS
 from ttaps.evaluation.store import FILE
@@ -35,9 +35,9 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def picture(tmp_path: Path) -> Path:
-    """A picture file."""
-    return write_picture(tmp_path / "picture.png")
+def image_file(tmp_path: Path) -> Path:
+    """An image file."""
+    return write_image(tmp_path / "image.png")
 
 
 @pytest.fixture
@@ -69,21 +69,21 @@ def cut(path: Path, keep: float = 0.5) -> None:
 # Models
 
 
-def test_no_model_of_that_name(refused: Refused, picture: Path) -> None:
-    assert "There is no model 'cifar11'" in refused("adapt", "cifar11", picture)
+def test_no_model_of_that_name(refused: Refused, image_file: Path) -> None:
+    assert "There is no model 'cifar11'" in refused("adapt", "cifar11", image_file)
     assert "did you mean 'cifar10'" in refused("info", "cifar11")
 
 
-def test_a_folder_that_is_no_model(refused: Refused, picture: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_model(refused: Refused, image_file: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "is not a model folder: it has no config.json" in refused("adapt", tmp_path / "empty", picture)
-    refused("adapt", picture, picture)  # a file for a folder
+    assert "is not a model folder: it has no config.json" in refused("adapt", tmp_path / "empty", image_file)
+    refused("adapt", image_file, image_file)  # a file for a folder
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.01, 0.5, 0.999])
-def test_truncated_weights(refused: Refused, model: Path, picture: Path, keep: float) -> None:
+def test_truncated_weights(refused: Refused, model: Path, image_file: Path, keep: float) -> None:
     cut(model / "model.safetensors", keep)
-    assert "damaged or not a safetensors file" in refused("adapt", model, picture)
+    assert "damaged or not a safetensors file" in refused("adapt", model, image_file)
 
 
 def test_missing_weights(refused: Refused, model: Path) -> None:
@@ -122,31 +122,31 @@ def test_a_damaged_config(refused: Refused, model: Path, content: bytes) -> None
 # Pictures
 
 
-def test_no_picture_at_all(refused: Refused, model: Path) -> None:
+def test_no_image_at_all(refused: Refused, model: Path) -> None:
     assert refused("adapt", model, code=2) == "Give a model and at least one image, as in: ttaps adapt cifar10 ship.png"
 
 
-def test_a_missing_picture(refused: Refused, model: Path) -> None:
+def test_a_missing_image(refused: Refused, model: Path) -> None:
     assert refused("adapt", model, "none.png") == "There is no file none.png."
 
 
-def test_a_folder_for_a_picture(refused: Refused, model: Path, tmp_path: Path) -> None:
+def test_a_folder_for_an_image(refused: Refused, model: Path, tmp_path: Path) -> None:
     assert str(tmp_path) in refused("adapt", model, tmp_path)
 
 
-def test_a_text_file_for_a_picture(refused: Refused, model: Path, tmp_path: Path) -> None:
+def test_a_text_file_for_an_image(refused: Refused, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "notes.png"
-    path.write_text("I am no picture.\n")
+    path.write_text("I am no image.\n")
     assert "is not an image that Pillow can read" in refused("adapt", model, path)
 
 
-def test_an_option_of_another_method(refused: Refused, model: Path, picture: Path) -> None:
-    words = refused("adapt", model, picture, "--method", "tent", "--num-pairs", "3", code=2)
+def test_an_option_of_another_method(refused: Refused, model: Path, image_file: Path) -> None:
+    words = refused("adapt", model, image_file, "--method", "tent", "--num-pairs", "3", code=2)
     assert words.startswith("Unrecognized options")
     assert words.endswith("run ttaps adapt --method tent --help")
 
 
-def test_pictures_that_are_all_bad_are_all_named(refused: Refused, model: Path) -> None:
+def test_images_that_are_all_bad_are_all_named(refused: Refused, model: Path) -> None:
     assert refused("adapt", model, "none.png", "no.png") == "There is no file none.png.\nThere is no file no.png."
 
 
@@ -156,7 +156,7 @@ def test_a_wrong_line_points_to_the_help_of_its_sub_command(refused: Refused) ->
     assert refused("data", "chek", code=2).endswith("ttaps data --help")
 
 
-def test_a_wrong_corruption_is_told_before_missing_data(refused: Refused, tmp_path: Path) -> None:
+def test_a_wrong_corruption_is_reported_before_missing_data(refused: Refused, tmp_path: Path) -> None:
     wrong = ("data", "build", "cifar10-c", "--corruptions", "foggy", "--data-root", tmp_path)
     assert refused(*wrong, code=2) == "Unknown corruption 'foggy' (did you mean 'fog'?)."
 
@@ -168,8 +168,8 @@ def test_data_that_is_missing_somewhere_else(refused: Refused, model: Path, tmp_
     assert words.endswith(f"Build it with: ttaps data build cifar10-c --data-root {tmp_path / 'else'}")
 
 
-def test_a_bad_picture_among_good_ones(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good, bad = (write_picture(tmp_path / f"{name}.png") for name in ("good", "bad"))
+def test_a_bad_image_among_good_ones(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = (write_image(tmp_path / f"{name}.png") for name in ("good", "bad"))
     cut(bad)
     assert main(["adapt", str(model), str(bad), str(good), "none.png", "--method", "source", "--json"]) == 1
     said = capsys.readouterr()
@@ -178,13 +178,13 @@ def test_a_bad_picture_among_good_ones(model: Path, tmp_path: Path, capsys: pyte
     assert "There is no file none.png." in said.err
 
 
-def test_a_truncated_picture(refused: Refused, model: Path, picture: Path) -> None:
-    cut(picture)
-    assert "damaged or truncated" in refused("adapt", model, picture)
+def test_a_truncated_image(refused: Refused, model: Path, image_file: Path) -> None:
+    cut(image_file)
+    assert "damaged or truncated" in refused("adapt", model, image_file)
 
 
 @pytest.mark.parametrize("size", [(50_000, 1), (50_000, 50_000), (2**31 - 1, 2**31 - 1)])
-def test_a_picture_wider_than_a_house(refused: Refused, model: Path, tmp_path: Path, size: tuple[int, int]) -> None:
+def test_an_image_of_too_many_pixels(refused: Refused, model: Path, tmp_path: Path, size: tuple[int, int]) -> None:
     path = tmp_path / "wide.png"
     path.write_bytes(png_header(*size))
     assert "too large" in refused("adapt", model, path)
@@ -234,9 +234,9 @@ def png_header(width: int, height: int) -> bytes:
     ],
 )
 def test_wrong_options_of_adapt(
-    refused: Refused, model: Path, picture: Path, options: tuple[str, str], words: str
+    refused: Refused, model: Path, image_file: Path, options: tuple[str, str], words: str
 ) -> None:
-    assert words in refused("adapt", model, picture, *options, code=2)
+    assert words in refused("adapt", model, image_file, *options, code=2)
 
 
 @pytest.mark.parametrize(
@@ -378,20 +378,20 @@ def test_wrong_arguments_of_data(refused: Refused, tmp_path: Path) -> None:
 # Where results go
 
 
-def test_no_place_to_write(refused: Refused, model: Path, picture: Path, tmp_path: Path) -> None:
-    below = picture / "below"  # a path below a file: not even root may write there
+def test_no_place_to_write(refused: Refused, model: Path, image_file: Path, tmp_path: Path) -> None:
+    below = image_file / "below"  # a path below a file: not even root may write there
     assert str(below) in refused(*SMOKE, "--out", below)
     assert str(below) in refused("evaluate", model, "--limit", "1", "--methods", "source", "--out", below)
     assert str(below) in refused("data", "build", "cifar10-c", "--data-root", below)
 
 
 def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
-    refused: Refused, model: Path, picture: Path, tmp_path: Path
+    refused: Refused, model: Path, image_file: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "folder.png"
     folder.mkdir()
-    for figure in (picture / "below.png", folder):
-        assert f"Cannot write {figure}: " in refused("adapt", model, picture, *QUICK, "--figure", figure)
+    for figure in (image_file / "below.png", folder):
+        assert f"Cannot write {figure}: " in refused("adapt", model, image_file, *QUICK, "--figure", figure)
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -457,26 +457,26 @@ def test_a_full_disk_while_logging(refused: Refused, tmp_path: Path, monkeypatch
     "error", [MemoryError(), RuntimeError("CUDA out of memory. Tried"), RuntimeError("you can't allocate memory: 8")]
 )
 def test_too_little_memory(
-    refused: Refused, model: Path, picture: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    refused: Refused, model: Path, image_file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise error
 
     monkeypatch.setattr("ttaps.adaptation.ttaps.SplitNetwork", refuse)
-    assert refused("adapt", model, picture, "--confidence-threshold", "1").startswith(
+    assert refused("adapt", model, image_file, "--confidence-threshold", "1").startswith(
         "Out of memory.\nUse a smaller --batch"
     )
 
 
 def test_a_fault_of_ours_is_not_called_a_lack_of_memory(
-    model: Path, picture: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, image_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise RuntimeError("shapes do not fit")
 
     monkeypatch.setattr("ttaps.adaptation.ttaps.SplitNetwork", refuse)
     with pytest.raises(RuntimeError, match="shapes"):
-        main(["adapt", str(model), str(picture), "--confidence-threshold", "1"])
+        main(["adapt", str(model), str(image_file), "--confidence-threshold", "1"])
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("info",)])

@@ -15,7 +15,7 @@ import torch
 
 import ttaps
 from helpers.small_cifar import SMALL10, write_files
-from helpers.small_model import QUICK, write_model, write_picture
+from helpers.small_model import QUICK, write_image, write_model
 from ttaps import __version__
 from ttaps.adaptation.spec import parse_setting
 from ttaps.cli import main, peek
@@ -35,9 +35,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def picture(tmp_path: Path) -> str:
-    """A picture file."""
-    return str(write_picture(tmp_path / "picture.png"))
+def image_file(tmp_path: Path) -> str:
+    """An image file."""
+    return str(write_image(tmp_path / "image.png"))
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -77,10 +77,10 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"  {name} " in shown for name in COMMANDS)
 
 
-def test_program_as_a_process(model: str, picture: str, tmp_path: Path) -> None:
-    done = run_program("adapt", model, picture, *QUICK, "--json", cwd=tmp_path)
+def test_program_as_a_process(model: str, image_file: str, tmp_path: Path) -> None:
+    done = run_program("adapt", model, image_file, *QUICK, "--json", cwd=tmp_path)
     assert done.returncode == 0
-    assert json.loads(done.stdout)[0]["image"] == picture
+    assert json.loads(done.stdout)[0]["image"] == image_file
     wrong = run_program("adapt", model, "nothing.png", cwd=tmp_path)
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr == "ttaps adapt: There is no file nothing.png.\n"
@@ -140,44 +140,45 @@ def test_the_help_of_adapt_has_the_options_of_a_method_that_is_named(capsys: pyt
     assert "--num-views" in capsys.readouterr().out
 
 
-def test_adapt_prints_a_line_for_each_picture(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pictures = [str(write_picture(tmp_path / name, *size)) for name, size in (("a.png", (32, 32)), ("b.png", (70, 40)))]
-    assert main(["adapt", model, *pictures, *QUICK]) == 0
+def test_adapt_prints_a_line_for_each_image(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {"a.png": (32, 32), "b.png": (70, 40)}
+    image_files = [str(write_image(tmp_path / name, *size)) for name, size in sizes.items()]
+    assert main(["adapt", model, *image_files, *QUICK]) == 0
     shown = capsys.readouterr()
-    assert [line.split(": ")[0] for line in shown.out.splitlines()] == pictures
+    assert [line.split(": ")[0] for line in shown.out.splitlines()] == image_files
     assert "b.png: cropped to a square and resized from 70x40 to 32x32." in shown.err
     assert "a.png: " not in shown.err
 
 
-def test_adapt_takes_a_folder_of_pictures(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_adapt_takes_a_folder_of_images(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "photos" / "cats").mkdir(parents=True)
     assert main(["adapt", model, str(tmp_path / "photos"), *QUICK]) == 1
     assert "There is no image in" in capsys.readouterr().err
-    pictures = [str(write_picture(tmp_path / "photos" / name, 32, 32)) for name in ("a.png", "cats/b.png")]
+    image_files = [str(write_image(tmp_path / "photos" / name, 32, 32)) for name in ("a.png", "cats/b.png")]
     assert main(["adapt", model, str(tmp_path / "photos"), *QUICK]) == 0
-    assert [line.split(": ")[0] for line in capsys.readouterr().out.splitlines()] == pictures
+    assert [line.split(": ")[0] for line in capsys.readouterr().out.splitlines()] == image_files
 
 
 def test_adapt_gives_no_label_to_what_is_not_a_number(
-    model: str, picture: str, capsys: pytest.CaptureFixture[str]
+    model: str, image_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (row,) = printed(capsys, "adapt", model, picture, "--method", "ttaps", "--lr", "1e38", "--json")
+    (row,) = printed(capsys, "adapt", model, image_file, "--method", "ttaps", "--lr", "1e38", "--json")
     assert (row["label"], row["probability"]) == (None, None)
-    assert main(["adapt", model, picture, "--method", "ttaps", "--lr", "1e38"]) == 0
+    assert main(["adapt", model, image_file, "--method", "ttaps", "--lr", "1e38"]) == 0
     assert "no prediction: take smaller steps (--lr) (before: " in capsys.readouterr().out
 
 
-def test_adapt_tells_which_pictures_it_left_alone(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_adapt_says_which_images_it_left_alone(model: str, image_file: str, capsys: pytest.CaptureFixture[str]) -> None:
     for sure, adapted in (("0", False), ("1", True)):
-        options = ("adapt", model, picture, *QUICK, "--confidence-threshold", sure)
+        options = ("adapt", model, image_file, *QUICK, "--confidence-threshold", sure)
         (row,) = printed(capsys, *options, "--json")
         assert row["adapted"] is adapted
         assert main(list(options)) == 0
         assert ("(not adapted)" in capsys.readouterr().out) is not adapted
 
 
-def test_adapt_json_holds_the_whole_trace(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = printed(capsys, "adapt", model, picture, "--steps", "2", "--num-pairs", "2", "--json")
+def test_adapt_json_holds_the_whole_trace(model: str, image_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = printed(capsys, "adapt", model, image_file, "--steps", "2", "--num-pairs", "2", "--json")
     assert [len(step) for step in row["trace"]] == [10, 10, 10]
     assert tuple(row["probabilities"]) == CIFAR10_CLASSES
     assert list(row["probabilities"].values()) == row["trace"][-1]
@@ -186,24 +187,24 @@ def test_adapt_json_holds_the_whole_trace(model: str, picture: str, capsys: pyte
 
 
 def test_adapt_with_the_source_method_takes_no_steps(
-    model: str, picture: str, capsys: pytest.CaptureFixture[str]
+    model: str, image_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (row,) = printed(capsys, "adapt", model, picture, "--method", "source", "--json")
-    (still,) = printed(capsys, "adapt", model, picture, "--steps", "0", "--json")
+    (row,) = printed(capsys, "adapt", model, image_file, "--method", "source", "--json")
+    (still,) = printed(capsys, "adapt", model, image_file, "--steps", "0", "--json")
     assert len(row["trace"]) == 1
     assert row["trace"][0] == pytest.approx(still["trace"][0], abs=1e-6)
 
 
 def test_named_settings_are_the_defaults_of_the_options(
-    model: str, picture: str, capsys: pytest.CaptureFixture[str]
+    model: str, image_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    named = printed(capsys, "adapt", model, picture, "--method", "ttaps:fast", "--steps", "2", "--json")
+    named = printed(capsys, "adapt", model, image_file, "--method", "ttaps:fast", "--steps", "2", "--json")
     spelled = ("--lr", "1", "--num-pairs", "24", "--confidence-threshold", "0.7", "--steps", "2")
-    assert printed(capsys, "adapt", model, picture, "--method", "ttaps", *spelled, "--json") == named
+    assert printed(capsys, "adapt", model, image_file, "--method", "ttaps", *spelled, "--json") == named
 
 
-def test_a_diverged_adaptation_is_still_json(model: str, picture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = printed(capsys, "adapt", model, picture, "--lr", "1e30", "--steps", "3", "--num-pairs", "2", "--json")
+def test_a_diverged_adaptation_is_still_json(model: str, image_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = printed(capsys, "adapt", model, image_file, "--lr", "1e30", "--steps", "3", "--num-pairs", "2", "--json")
     assert row["trace"][0][0] is not None
     assert row["trace"][-1] == [None] * 10
 
@@ -213,7 +214,7 @@ def test_a_diverged_adaptation_is_still_json(model: str, picture: str, capsys: p
 )
 @pytest.mark.parametrize("method", ["ttaps", "source"])
 def test_adapt_draws_a_figure(model: str, tmp_path: Path, method: str, suffix: str, opening: bytes) -> None:
-    odd = write_picture(tmp_path / "price $5 and $6 of a_b^c in a long name.png")
+    odd = write_image(tmp_path / "price $5 and $6 of a_b^c in a long name.png")
     figure = tmp_path / "figures" / f"out.{suffix}"
     quick = QUICK if method == "ttaps" else ()
     assert main(["adapt", model, str(odd), "--method", method, *quick, "--figure", str(figure)]) == 0
@@ -222,43 +223,41 @@ def test_adapt_draws_a_figure(model: str, tmp_path: Path, method: str, suffix: s
 
 
 @pytest.mark.parametrize(
-    ("method", "pictures"), [("source", 1), ("augment --num-views 3", 2), ("ttaps --steps 1 --num-pairs 1", 2)]
+    ("method", "count"), [("source", 1), ("augment --num-views 3", 2), ("ttaps --steps 1 --num-pairs 1", 2)]
 )
 def test_the_figure_shows_the_views_a_method_saw(
-    model: str, picture: str, tmp_path: Path, method: str, pictures: int
+    model: str, image_file: str, tmp_path: Path, method: str, count: int
 ) -> None:
-    """The picture itself, and all its views side by side."""
+    """The image itself, and all its views side by side."""
     figure = tmp_path / "out.svg"
-    assert main(["adapt", model, picture, "--method", *method.split(), "--figure", str(figure)]) == 0
-    assert figure.read_text().count("<image") == pictures
-    assert ("left unchanged" in figure.read_text()) == (pictures == 1), "no curve where nothing happened"
+    assert main(["adapt", model, image_file, "--method", *method.split(), "--figure", str(figure)]) == 0
+    assert figure.read_text().count("<image") == count
+    assert ("left unchanged" in figure.read_text()) == (count == 1), "no curve where nothing happened"
 
 
 def test_a_figure_of_some_images_says_so(
-    model: str, picture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: str, image_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figure = tmp_path / "out.svg"
     for images, words in ((20, ""), (21, " It shows the first 20 of 21 images.")):
-        assert main(["adapt", model, *[picture] * images, "--method", "source", "--figure", str(figure)]) == 0
+        assert main(["adapt", model, *[image_file] * images, "--method", "source", "--figure", str(figure)]) == 0
         assert figure.read_text().count("<image") == 20
         assert capsys.readouterr().err.endswith(f"Wrote {figure}.{words}\n")
 
 
-def test_a_picture_whose_name_is_not_text(model: str, tmp_path: Path) -> None:
+def test_an_image_whose_name_is_not_text(model: str, tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.png"))
-    write_picture(path)
+    write_image(path)
     done = run_program("adapt", model, str(path), *QUICK, "--figure", "out.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert r"\udcff\udcfe.png" in done.stdout
 
 
-def test_your_own_pictures_decide_how_many_classes_there_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_your_own_images_decide_how_many_classes_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("cat", "dog", "owl"):
         for number in range(4):
             (tmp_path / "own" / name).mkdir(parents=True, exist_ok=True)
-            write_picture(tmp_path / "own" / name / f"{number}.png", 8 + number, 8)
+            write_image(tmp_path / "own" / name / f"{number}.png", 8 + number, 8)
     small = ["--model.image-size", "8", "--model.width", "4", "--model.num-groups", "4", "--model.num-prototypes", "10"]
     command = ["train", "--config", "smoke", "--data", str(tmp_path / "own"), "--out", str(tmp_path / "run"), *small]
     command += ["--epochs", "1", "--batch-size", "4", "--schedule.resolutions", "8", "--objective", "baseline"]
@@ -280,7 +279,7 @@ def test_settings_are_toml_values_or_bare_words(text: str, value: object) -> Non
 
 
 def test_train_on_the_sample_and_adapt_with_it(
-    tmp_path: Path, picture: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, image_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = str(tmp_path / "run")
     small = [
@@ -299,7 +298,7 @@ def test_train_on_the_sample_and_adapt_with_it(
     assert "already trained: 4 steps" in capsys.readouterr().err
     facts = printed(capsys, "info", run, "--json")
     assert (facts["objective"], facts["data"], facts["steps"]) == ("jt+ent", "sample-train", 4)
-    assert printed(capsys, "adapt", run, picture, *QUICK, "--json")[0]["label"] in CIFAR10_CLASSES
+    assert printed(capsys, "adapt", run, image_file, *QUICK, "--json")[0]["label"] in CIFAR10_CLASSES
 
 
 def test_info(model: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,7 +360,7 @@ def test_a_network_of_ones_own_goes_through_adapt_evaluate_and_info(
     net = make_module("my_nets.py:make_net")
     torch.save(net.state_dict(), "net.pt")
     Path("names.txt").write_text("\n".join(CIFAR10_CLASSES))
-    write_picture(tmp_path / "a.png")
+    write_image(tmp_path / "a.png")
     own = ("my_nets.py:make_net", "--weights", "net.pt", "--size", "32", "--classes", "names.txt")
     assert main(["info", *own, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)

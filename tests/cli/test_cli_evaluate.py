@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helpers.small_model import write_model, write_picture
+from helpers.small_model import write_image, write_model
 from helpers.small_results import fill
 from ttaps.cli import main
 from ttaps.data.sample import SAMPLE_CORRUPTIONS
@@ -192,7 +192,7 @@ def test_the_file_of_an_image_is_stored(model: str, tmp_path: Path) -> None:
     for name in (b"cat/a.png", b"dog/b.png", b"dog/\xff.png"):
         path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/pets/" + name))
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_picture(path)
+        write_image(path)
     command = ["evaluate", model, "--data", str(tmp_path / "pets"), "--methods", "source", "--out", str(tmp_path)]
     assert main(command) == 0
     assert load_rows([tmp_path])["file"].tolist() == ["cat/a.png", "dog/b.png", r"dog/\xff.png"]

@@ -35,7 +35,7 @@ def test_cost_grows_with_the_steps() -> None:
 def test_table_names_every_method_and_nothing_is_measured(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("ttaps.cli.bench.measure")
+    monkeypatch.delattr("ttaps.cli.bench.measure_costs")
     assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:-4]] == list(METHODS)

@@ -77,7 +77,7 @@ def test_what_is_missing_is_written_and_nothing_else(photos: Path) -> None:
     assert kept.stat().st_mtime_ns == before
 
 
-def test_what_was_killed_at_its_very_first_file_goes_on(photos: Path) -> None:
+def test_what_was_killed_at_its_very_first_file_resumes(photos: Path) -> None:
     left = photos.parent / "photos-c" / f".{MANIFEST}.{2**30}.part"  # no process has such a number
     left.parent.mkdir()
     left.touch()

@@ -152,7 +152,7 @@ def test_what_is_there_and_damaged_is_replaced_and_kept(site: Server, tmp_path: 
     assert (aside / SMALL10.folder / "data_batch_2").read_bytes() == b"damaged"
 
 
-def test_a_broken_download_goes_on_where_it_stopped(site: Server, tmp_path: Path) -> None:
+def test_a_broken_download_resumes_where_it_stopped(site: Server, tmp_path: Path) -> None:
     root = tmp_path / "data"
     site.cut = 5000
     with pytest.raises(DataError, match="No source of cifar10"):

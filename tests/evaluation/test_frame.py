@@ -120,7 +120,7 @@ def test_a_probability_that_is_none_or_not_a_number_has_a_large_finite_loss(tmp_
     assert rows[["nll_before", "nll_after"]].to_numpy().ravel() == pytest.approx([87.3365, 87.3365], abs=1e-3)
 
 
-def test_results_without_an_image_are_told(tmp_path: Path) -> None:
+def test_results_without_an_image_are_reported(tmp_path: Path) -> None:
     fill(tmp_path, [])
     for load in (load_rows, load_traces):
         with pytest.raises(TtapsError, match="No image has been evaluated yet in"):

@@ -1,4 +1,4 @@
-"""A tiny untrained model for CIFAR-10's classes on disk, and pictures for it: for tests of the command line."""
+"""A tiny untrained model for CIFAR-10's classes on disk, and images for it: for tests of the command line."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def write_model(folder: Path) -> Path:
     return folder
 
 
-def write_picture(path: Path, width: int = 32, height: int = 32) -> Path:
-    """Write a picture of noise and return its path."""
+def write_image(path: Path, width: int = 32, height: int = 32) -> Path:
+    """Write a image of noise and return its path."""
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(path)
     return path

@@ -150,7 +150,7 @@ def test_logits_are_found_in_what_networks_return(wrap: str) -> None:
         lambda logits: {"loss": logits},
     ],
 )
-def test_what_is_no_classifier_is_told_so(output: Any) -> None:
+def test_what_is_no_classifier_is_refused(output: Any) -> None:
     with pytest.raises(UsageError, match=r"a classifier returns logits \(N, classes\)"):
         ttaps.adapt(Wrapped(output), some_images(1), "memo")
 
@@ -182,7 +182,7 @@ def test_every_way_to_give_an_image_is_the_same_image(tmp_path: Path) -> None:
         torch.testing.assert_close(trace(way), both, rtol=0, atol=0)
 
 
-def test_damaged_bytes_are_told_so() -> None:
+def test_damaged_bytes_are_refused() -> None:
     with pytest.raises(TtapsError, match="not an image that Pillow can read"):
         ttaps.adapt(made("preact"), b"no image", "memo", size=8)
     with pytest.raises(UsageError, match="not int"):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from helpers.small_evaluation import CLASSES, small_benchmark, small_model
-from helpers.small_model import write_picture
+from helpers.small_model import write_image
 from helpers.small_results import FOG_SNOW, fill, only_table
 from ttaps.data.sample import read_sample
 from ttaps.errors import DataError
@@ -64,7 +64,7 @@ def test_steps_begin_at_the_source_and_end_at_the_table(tmp_path: Path) -> None:
     (column,) = (column for column in table.columns if column.method == "ttaps")
     changes: Any = step_changes(column.at(5), results.traces)
     assert changes["after"].tolist() == [50.0, 62.5, 62.5]
-    assert changes.loc[2].tolist() == table.numbers.loc[("ttaps", AVERAGE), STATISTICS].tolist()
+    assert changes.loc[2, STATISTICS].tolist() == table.numbers.loc[("ttaps", AVERAGE), STATISTICS].tolist()
     assert changes.loc[0, ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]
 
 
@@ -203,7 +203,7 @@ def test_a_folder_is_opened_once_for_all_columns_at_the_size_of_its_network(
 ) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "pets" / name).mkdir(parents=True)
-        write_picture(tmp_path / "pets" / name / "a.png")
+        write_image(tmp_path / "pets" / name / "a.png")
     monkeypatch.chdir(tmp_path)
     own: dict[str, Any] = {"data": "pets", "digest": open_benchmark("pets", size=8).digest, "image_size": 8}
     for method in ("tent", "ttaps"):

@@ -218,7 +218,7 @@ def test_published_averages_are_averages(data: str, methods: int) -> None:
      "data,column,row,value,std\na,b,fog,,\n", "data,column,row,value,std\na,,fog,1,\n",
      "data,column,row,value,std\na,b,fog,1,\na,b,fog,2,\n", '"'],
 )  # fmt: skip
-def test_damaged_published_numbers_are_told(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_published_numbers_are_reported(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = tmp_path / "published.csv"
     damaged.write_text(content)
     monkeypatch.setattr("ttaps.report.columns.PUBLISHED", damaged)

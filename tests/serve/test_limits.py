@@ -1,4 +1,4 @@
-"""Work is bounded: places, time, sizes, settings; who goes away stops; wrong requests are told what is wrong."""
+"""Work is bounded: places, time, sizes, settings; who goes away stops; wrong requests are answered with what is wrong."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_a_large_webp_is_refused_before_it_is_decoded(served: Served) -> None:
         ({"result": {"experiment": 1, "corruption": "fog", "severity": 5, "image": 0}}, "There are no results here"),
     ],
 )
-def test_wrong_requests_are_told_what_is_wrong(served: Served, wanted: dict[str, Any], words: str) -> None:
+def test_wrong_requests_are_answered_with_what_is_wrong(served: Served, wanted: dict[str, Any], words: str) -> None:
     assert problem_of(served.client.post("/api/adapt", json=wanted), 422).startswith(words)
 
 

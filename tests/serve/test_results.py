@@ -116,8 +116,8 @@ def test_what_there_is_to_choose_from(served: Served) -> None:
     get = served.client.get
     assert {one["name"] for one in get("/api/corruptions").json()} == {*CORRUPTIONS, *EXTRA_CORRUPTIONS}
     assert [one["id"] for one in get("/api/samples").json()] == list(range(200))
-    picture = np.asarray(Image.open(io.BytesIO(get("/api/samples/17.png").content)))
-    assert np.array_equal(picture.transpose(2, 0, 1), read_sample().images[17])
+    image = np.asarray(Image.open(io.BytesIO(get("/api/samples/17.png").content)))
+    assert np.array_equal(image.transpose(2, 0, 1), read_sample().images[17])
     model = get("/api/model").json()
     assert (model["name"], model["default_method"], model["num_prototypes"]) == ("small", "ttaps:tuned", 12)
     assert get("/health").json()["status"] == "ok"

@@ -41,7 +41,7 @@ def test_every_call_has_its_turn_and_every_kind_of_call_first() -> None:
     assert {called[number - 1] for number in turns[:3]} == set(called)
 
 
-def test_a_fault_of_the_tool_is_a_failure_and_the_rest_goes_on() -> None:
+def test_a_fault_of_the_tool_is_a_failure_and_the_rest_continues() -> None:
     def trials() -> Iterator[Case]:
         yield Case("broken", lambda: 1 // 0)
         yield Case("sound", lambda: 2, of=3)

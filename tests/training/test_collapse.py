@@ -127,7 +127,7 @@ def test_every_preset_would_be_stopped(preset: str) -> None:
             watch(CollapseCheck(300, 10), [parts(math.log(300))] * schedule.steps, map(schedule.warm, joint))
 
 
-def test_a_run_told_to_goes_on(textures: ImageSet, tmp_path: Path) -> None:
+def test_a_run_asked_not_to_stop_continues(textures: ImageSet, tmp_path: Path) -> None:
     config = replace(STUCK, epochs=2, optimizer=OptimizerConfig(lr=1e30), schedule=AT_ONCE, stop_on_collapse=False)
     run(config, tmp_path, textures).train()
     assert rows(tmp_path)[-1]["step"] == 16

@@ -22,7 +22,7 @@ from ttaps.training.data import Split
 from ttaps.training.fork import fork
 from ttaps.training.run import Run
 from ttaps.training.run_dir import load_state, save_state
-from ttaps.training.trainer import Trainer, accuracy, initial_network
+from ttaps.training.trainer import Trainer, initial_network, measure_accuracy
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_what_is_kept_is_a_mean_with_the_beginning(trained: Path, textures: Imag
         replace(SHORT, wise_ft=0.5)
 
 
-def test_a_killed_run_goes_on_and_does_not_start_again(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_and_does_not_start_again(trained: Path, textures: ImageSet, tmp_path: Path) -> None:
     config, split = replace(SHORT, init_from=str(trained), epochs=2, wise_ft=0.25), Split.of(textures)
     Run(config, tmp_path / "whole", split).train()
     killed = Run(config, tmp_path / "killed", split)
@@ -169,7 +169,7 @@ def test_the_share_is_selected_on_the_validation_images(trained: Path, textures:
         run.network.classifier.bias.neg_()
     run.select_share()
     assert run.share > 0.5
-    assert accuracy(run.result(), run.split.validation) >= accuracy(run.network, run.split.validation)
+    assert measure_accuracy(run.result(), run.split.validation) >= measure_accuracy(run.network, run.split.validation)
 
 
 def test_prototypes_of_other_classes_are_made_from_the_data(trained: Path, textures: ImageSet) -> None:

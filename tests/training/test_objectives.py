@@ -17,7 +17,7 @@ from ttaps.model import Network
 from ttaps.training.config import AugmentationConfig, LossConfig, ScheduleConfig, TrainConfig
 from ttaps.training.data import Split, TrainBatch, batch_indices
 from ttaps.training.objectives import OBJECTIVES
-from ttaps.training.trainer import Trainer, accuracy
+from ttaps.training.trainer import Trainer, measure_accuracy
 from ttaps.views import CropViews, SwavViews
 
 
@@ -126,4 +126,4 @@ def test_every_objective_is_the_cross_entropy_alone_before_its_own_loss_begins(
 def test_accuracy_counts_right_answers(textures: ImageSet, tiny_network: Network) -> None:
     images, labels = torch.from_numpy(textures.images), torch.from_numpy(textures.labels)
     right = [tiny_network(image[None]).argmax().item() == label for image, label in zip(images, labels, strict=True)]
-    assert accuracy(tiny_network, textures) == sum(right) / 160
+    assert measure_accuracy(tiny_network, textures) == sum(right) / 160

@@ -32,32 +32,25 @@ from ttaps.training.data import Split, training_images
 from ttaps.training.run import Run, graceful_interrupt
 from ttaps.training.run_dir import load_state, rewind_metrics
 from ttaps.training.schedule import Schedule
-from ttaps.training.trainer import Trainer, accuracy
+from ttaps.training.trainer import Trainer, measure_accuracy
 
 
 @pytest.fixture(scope="module")
-def image_file(textures: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("images") / "textures.npz"
-    np.savez(path, images=textures.images, labels=textures.labels)
-    return path
-
-
-@pytest.fixture(scope="module")
-def finished(textures: ImageSet, image_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(textures: ImageSet, textures_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run that nobody interrupted."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    Run(SHORT, folder, split_of(textures, image_file)).train()
+    Run(SHORT, folder, split_of(textures, textures_file)).train()
     return folder
 
 
-def split_of(textures: ImageSet, image_file: Path) -> Split:
-    return Split.of(replace(textures, name=str(image_file), classes=("0", "1", "2", "3")))
+def split_of(textures: ImageSet, textures_file: Path) -> Split:
+    return Split.of(replace(textures, name=str(textures_file), classes=("0", "1", "2", "3")))
 
 
-def killed_once(folder: Path, image_file: Path, after: int) -> int:
+def killed_once(folder: Path, textures_file: Path, after: int) -> int:
     """Start a run of its own process and end it with SIGKILL some time after the checkpoint of step ``after``."""
     script = Path(__file__).parents[1] / "helpers" / "small_training.py"
-    process = subprocess.Popen([sys.executable, script, folder, image_file], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, script, folder, textures_file], stderr=subprocess.DEVNULL)
     try:
         while process.poll() is None:
             state = load_state(folder)
@@ -76,11 +69,11 @@ def killed_once(folder: Path, image_file: Path, after: int) -> int:
 
 
 def test_killed_and_resumed_is_bit_identical(
-    finished: Path, textures: ImageSet, image_file: Path, tmp_path: Path
+    finished: Path, textures: ImageSet, textures_file: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "killed"
-    assert 2 <= killed_once(folder, image_file, after=2) <= killed_once(folder, image_file, after=20) < 40
-    Run(SHORT, folder, split_of(textures, image_file)).train()
+    assert 2 <= killed_once(folder, textures_file, after=2) <= killed_once(folder, textures_file, after=20) < 40
+    Run(SHORT, folder, split_of(textures, textures_file)).train()
     for name in ("model.safetensors", "metrics.jsonl", "train.toml"):
         assert (folder / name).read_bytes() == (finished / name).read_bytes(), name
     mine, other = load_state(folder), load_state(finished)
@@ -92,10 +85,10 @@ def test_killed_and_resumed_is_bit_identical(
     assert {path.name for path in folder.iterdir()} == {path.name for path in finished.iterdir()}
 
 
-def test_a_finished_run_is_a_model(finished: Path, textures: ImageSet, image_file: Path) -> None:
+def test_a_finished_run_is_a_model(finished: Path, textures: ImageSet, textures_file: Path) -> None:
     model = load_model(finished)
-    split = split_of(textures, image_file)
-    measured = accuracy(as_network(model.network), split.validation)
+    split = split_of(textures, textures_file)
+    measured = measure_accuracy(as_network(model.network), split.validation)
     assert model.info["validation_accuracy"] == measured
     assert f"{100 * measured:.2f} % of the validation images" in model.card
     assert (model.info["step"], model.info["steps"]) == (40, 40)
@@ -107,9 +100,9 @@ def test_a_finished_run_is_a_model(finished: Path, textures: ImageSet, image_fil
     ]  # fmt: skip
 
 
-def test_the_log_has_the_learning_rates_themselves(finished: Path, textures: ImageSet, image_file: Path) -> None:
+def test_the_log_has_the_learning_rates_themselves(finished: Path, textures: ImageSet, textures_file: Path) -> None:
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
-    schedule = Schedule.of(SHORT, len(split_of(textures, image_file).train))
+    schedule = Schedule.of(SHORT, len(split_of(textures, textures_file).train))
     logged = [(row["step"], row["lr"], row["muon_lr"]) for row in rows if "epoch" in row]
     factors = {step: schedule.lr_factor(step - 1) for step in (25, 40)}
     assert logged == [(step, 0.1 * factor, 0.05 * factor) for step, factor in factors.items()]
@@ -118,12 +111,12 @@ def test_the_log_has_the_learning_rates_themselves(finished: Path, textures: Ima
 
 
 def test_a_finished_run_says_so_and_does_nothing(
-    finished: Path, textures: ImageSet, image_file: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, textures: ImageSet, textures_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {
         path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished.iterdir() if path.suffix != ".jsonl"
     }
-    Run(SHORT, finished, split_of(textures, image_file)).train()
+    Run(SHORT, finished, split_of(textures, textures_file)).train()
     assert "is already trained: 40 steps" in " ".join(capsys.readouterr().err.split())
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
 
@@ -143,7 +136,7 @@ def test_killed_before_the_last_words(textures: ImageSet, tmp_path: Path) -> Non
     assert "validation_accuracy" in (tmp_path / "metrics.jsonl").read_text()
 
 
-def test_a_joint_loss_that_never_begins_is_told(
+def test_a_joint_loss_that_never_begins_is_reported(
     textures: ImageSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for epochs, told in ((1.0, True), (1.5, False)):
@@ -151,9 +144,9 @@ def test_a_joint_loss_that_never_begins_is_told(
         assert ("jt+ent begins at epoch 1, but the run ends at 1:" in capsys.readouterr().err) == told
 
 
-def test_other_settings_are_refused(finished: Path, textures: ImageSet, image_file: Path) -> None:
+def test_other_settings_are_refused(finished: Path, textures: ImageSet, textures_file: Path) -> None:
     with pytest.raises(UsageError, match=r"holds a run with other settings .*\nUse another --out"):
-        Run(replace(SHORT, seed=1), finished, split_of(textures, image_file)).train()
+        Run(replace(SHORT, seed=1), finished, split_of(textures, textures_file)).train()
 
 
 @pytest.fixture
@@ -165,8 +158,8 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_asked_to_stop_it_saves_the_step_and_goes_on_from_there(
-    finished: Path, textures: ImageSet, image_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_on_an_interrupt_it_saves_the_step_and_resumes_there(
+    finished: Path, textures: ImageSet, textures_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C and a scheduler's SIGTERM wait for the end of the step, and cost none; a second one does not wait."""
     patient, folder, step = replace(SHORT, checkpoint_minutes=1000.0), tmp_path / "run", Trainer.step
@@ -180,17 +173,17 @@ def test_asked_to_stop_it_saves_the_step_and_goes_on_from_there(
 
         monkeypatch.setattr(Trainer, "step", stopping)
         with pytest.raises(KeyboardInterrupt):
-            Run(patient, folder, split_of(textures, image_file)).train()
+            Run(patient, folder, split_of(textures, textures_file)).train()
         state = load_state(folder)
         assert state
         assert state.step == number + 1
         assert signal.getsignal(signal.SIGTERM) == before
     monkeypatch.setattr(Trainer, "step", step)
-    Run(patient, folder, split_of(textures, image_file)).train()
+    Run(patient, folder, split_of(textures, textures_file)).train()
     assert (folder / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
     monkeypatch.setattr(Run, "_finish", lambda run: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):  # when all is done, what follows must still hear of it
-        Run(patient, tmp_path / "last", split_of(textures, image_file)).train()
+        Run(patient, tmp_path / "last", split_of(textures, textures_file)).train()
     with graceful_interrupt() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop()
@@ -198,7 +191,7 @@ def test_asked_to_stop_it_saves_the_step_and_goes_on_from_there(
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_run_in_the_background_goes_on_ignoring() -> None:
+def test_a_run_in_the_background_keeps_ignoring() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with graceful_interrupt() as stop:
@@ -209,11 +202,11 @@ def test_a_run_in_the_background_goes_on_ignoring() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_other_images_are_refused(finished: Path, textures: ImageSet, image_file: Path) -> None:
+def test_other_images_are_refused(finished: Path, textures: ImageSet, textures_file: Path) -> None:
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
     for images, labels in ((textures.images + 1, textures.labels), (textures.images, textures.labels[::-1].copy())):
         with pytest.raises(UsageError, match="trained on other images"):
-            Run(SHORT, finished, split_of(replace(textures, images=images, labels=labels), image_file)).train()
+            Run(SHORT, finished, split_of(replace(textures, images=images, labels=labels), textures_file)).train()
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
 
 
@@ -308,7 +301,7 @@ def test_a_run_without_sizes_trains_at_the_networks_own() -> None:
     assert Schedule(TrainConfig(model=replace(TINY, image_size=48)), epoch_steps=10).size(0) == 48
 
 
-def test_a_resolution_that_is_not_the_networks_is_told(
+def test_a_resolution_that_is_not_the_networks_is_reported(
     textures: ImageSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As with --model.image-size 64 and a preset that trains at 16 pixels."""
@@ -349,26 +342,28 @@ def test_images_of_another_size_are_refused_with_the_size_to_set(tmp_path: Path)
             training_images(str(tmp_path / "own.npz"), tmp_path, TINY)
 
 
-def test_what_is_only_watched_may_change_on_the_way(finished: Path, textures: ImageSet, image_file: Path) -> None:
-    Run(replace(SHORT, stop_on_collapse=False, validate_every=2), finished, split_of(textures, image_file)).train()
+def test_what_is_only_watched_may_change_on_the_way(finished: Path, textures: ImageSet, textures_file: Path) -> None:
+    Run(replace(SHORT, stop_on_collapse=False, validate_every=2), finished, split_of(textures, textures_file)).train()
     with pytest.raises(UsageError, match="other settings"):
-        Run(replace(SHORT, epochs=6), finished, split_of(textures, image_file)).train()
+        Run(replace(SHORT, epochs=6), finished, split_of(textures, textures_file)).train()
 
 
 def test_the_state_of_another_run_is_refused(
-    finished: Path, textures: ImageSet, image_file: Path, tmp_path: Path
+    finished: Path, textures: ImageSet, textures_file: Path, tmp_path: Path
 ) -> None:
     shutil.copy(finished / "resume.safetensors", tmp_path)
     with pytest.raises(CheckpointError, match="state of another run"):
-        Run(replace(SHORT, model=replace(SHORT.model, hidden_dim=36)), tmp_path, split_of(textures, image_file)).train()
+        Run(
+            replace(SHORT, model=replace(SHORT.model, hidden_dim=36)), tmp_path, split_of(textures, textures_file)
+        ).train()
 
 
 def test_compiled_steps_are_the_same_steps(
-    textures: ImageSet, image_file: Path, monkeypatch: pytest.MonkeyPatch
+    textures: ImageSet, textures_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With dynamo's tracing but without its compiler, which takes a minute."""
     monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(torch.nn.Module.compile, backend="eager"))
-    plain = Trainer(SHORT, split_of(textures, image_file))
-    traced = Trainer(replace(SHORT, compile=True), split_of(textures, image_file))
+    plain = Trainer(SHORT, split_of(textures, textures_file))
+    traced = Trainer(replace(SHORT, compile=True), split_of(textures, textures_file))
     for step in range(2):
         torch.testing.assert_close(plain.step(step)["loss"], traced.step(step)["loss"])

@@ -19,8 +19,8 @@ SIZE = 32
 FILL = 128
 
 
-def pictures() -> Tensor:
-    """Return noise, smooth gradients, one flat picture, and one that is mostly white."""
+def random_images() -> Tensor:
+    """Return noise, smooth gradients, one flat image, and one that is mostly white."""
     g = torch.Generator().manual_seed(0)
     noise = torch.randint(0, 256, (8, 3, SIZE, SIZE), generator=g, dtype=torch.uint8)
     coarse = torch.rand(8, 3, 4, 4, generator=g) * torch.rand(8, 3, 1, 1, generator=g)
@@ -62,7 +62,7 @@ def with_pillow(image: Image.Image, operation: int, a: float) -> Image.Image:
 
 @pytest.mark.parametrize("operation", range(9), ids=OPERATIONS)
 def test_operation_is_pillows_to_the_last_bit(operation: int) -> None:
-    images, g = pictures(), torch.Generator().manual_seed(operation)
+    images, g = random_images(), torch.Generator().manual_seed(operation)
     which = torch.full((len(images),), operation)
     level = 10 * torch.rand(len(images), generator=g, dtype=torch.float64)
     amounts = amount(which, level, torch.rand(len(images), generator=g) < 0.5, SIZE)
@@ -73,7 +73,7 @@ def test_operation_is_pillows_to_the_last_bit(operation: int) -> None:
 
 
 def test_operations_do_not_mix_up_images() -> None:
-    images, which = pictures()[:10], torch.tensor([NOTHING, 8, 1, 0, 4, 2, 3, 5, 6, 7])
+    images, which = random_images()[:10], torch.tensor([NOTHING, 8, 1, 0, 4, 2, 3, 5, 6, 7])
     amounts = amount(which.clamp_min(0), torch.full((10,), 7.0, dtype=torch.float64), torch.arange(10) % 2 == 0, SIZE)
     got = images.clone()
     operate(got, which, amounts, (FILL, 0, 0))
@@ -85,7 +85,7 @@ def test_operations_do_not_mix_up_images() -> None:
 
 @pytest.mark.parametrize("severity", [1.0, 10.0])
 def test_views_are_mixtures_of_chains_made_by_pillow(severity: float) -> None:
-    views, image = AugmixViews(severity=severity), pictures()[10:11]
+    views, image = AugmixViews(severity=severity), random_images()[10:11]
     drawn = views.sample(6, SIZE, torch.Generator().manual_seed(5))
     for view, row in zip(views.apply(image, drawn), range(6), strict=True):
         top, left = drawn.corner[row].tolist()
@@ -148,14 +148,14 @@ def test_operations_come_first_and_nothing_after() -> None:
 
 
 def test_a_view_that_keeps_the_image_is_the_image() -> None:
-    images, views = pictures(), AugmixViews(pad=0, flip_p=0.0)
+    images, views = random_images(), AugmixViews(pad=0, flip_p=0.0)
     drawn = replace(views.sample(len(images), SIZE, torch.Generator()), keep=torch.ones(len(images)))
     assert torch.equal(views.apply(images, drawn), images / 255)
     assert torch.equal(views.apply(images / 255, drawn), images / 255)
 
 
 def test_index_says_which_image_a_view_is_made_of() -> None:
-    images, views = pictures(), AugmixViews()
+    images, views = random_images(), AugmixViews()
     drawn = views.sample(4, SIZE, torch.Generator().manual_seed(3))
     index = torch.tensor([5, 5, 0, 11])
     got = views.apply(images, drawn, index)

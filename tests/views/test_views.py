@@ -27,8 +27,8 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def pictures(n: int, size: int = 32, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Random pictures with saturated, gray, black and white pixels among them."""
+def random_images(n: int, size: int = 32, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Random images with saturated, gray, black and white pixels among them."""
     images = torch.rand(n, 3, size, size, generator=generator(9), dtype=dtype)
     images[:, :, 0] = images[:, :1, 0]
     images[:, :, 1, :4], images[:, :, 1, 4:8] = 0, 1
@@ -108,7 +108,7 @@ def slow_view(image: Tensor, view: Parameters, size: int, kernel: int) -> Tensor
 
 @pytest.mark.parametrize(("size", "window"), [(16, 1), (24, 3), (32, 3), (40, 5), (64, 7)])
 def test_whole_views_are_those_made_step_by_step(size: int, window: int) -> None:
-    views, images = SwavViews(), pictures(2, dtype=torch.float64)
+    views, images = SwavViews(), random_images(2, dtype=torch.float64)
     drawn = views.sample(12, 32, generator())
     index = torch.arange(12) % 2
     made = views.apply(images, drawn, size, index)
@@ -119,7 +119,7 @@ def test_whole_views_are_those_made_step_by_step(size: int, window: int) -> None
 
 @pytest.mark.parametrize("size", [8, 16, 24, 32, 48])
 def test_crop_is_pillows_crop_and_resize(size: int) -> None:
-    image = (pictures(1) * 255).round().to(torch.uint8)
+    image = (random_images(1) * 255).round().to(torch.uint8)
     pillow = Image.fromarray(image[0].permute(1, 2, 0).numpy())
     drawn = replace(Parameters.identity(len(BOXES), 32), box=torch.tensor(BOXES))
     for view, (top, left, height, width) in zip(CropViews().apply(image, drawn, size), BOXES, strict=True):
@@ -133,20 +133,20 @@ def test_crop_is_pillows_crop_and_resize(size: int) -> None:
 def test_flip_mirrors_the_crop(size: int) -> None:
     plain = replace(Parameters.identity(len(BOXES), 32), box=torch.tensor(BOXES))
     flipped = replace(plain, flip=torch.ones(len(BOXES), dtype=torch.bool))
-    views, image = CropViews(), pictures(1)
+    views, image = CropViews(), random_images(1)
     expected = views.apply(image, plain, size).flip(3)
     torch.testing.assert_close(views.apply(image, flipped, size), expected, atol=5e-6, rtol=0)
 
 
 @pytest.mark.parametrize("turns", [-0.5, -0.2, -0.07, 0.0, 0.11, 0.2, 0.5])
 def test_hue_is_that_of_colorsys(turns: float) -> None:
-    image = pictures(1, dtype=torch.float64)
+    image = random_images(1, dtype=torch.float64)
     made = SwavViews().apply(image, jittered([1, 1, 1, turns], [3, 0, 1, 2]))
     torch.testing.assert_close(made[0], slow_hue(image[0], turns), atol=1e-7, rtol=0)
 
 
 def test_jitter_follows_each_of_the_24_orders_within_one_batch() -> None:
-    factors, image = [1.7, 0.4, 1.6, 0.15], pictures(1, size=8, dtype=torch.float64)
+    factors, image = [1.7, 0.4, 1.6, 0.15], random_images(1, size=8, dtype=torch.float64)
     orders = torch.cartesian_prod(*[torch.arange(4)] * 4)
     orders = orders[orders.sort(1).values.eq(torch.arange(4)).all(1)]
     assert len(orders) == 24
@@ -154,19 +154,19 @@ def test_jitter_follows_each_of_the_24_orders_within_one_batch() -> None:
     made = SwavViews().apply(image, drawn)
     for view, order in zip(made, orders.tolist(), strict=True):
         torch.testing.assert_close(view, slow_jitter(image[0], factors, order), atol=1e-6, rtol=0)
-    assert torch.pdist(made.flatten(1)).median() > 0.1  # the order matters: these are not all one picture
+    assert torch.pdist(made.flatten(1)).median() > 0.1  # the order matters: these are not all one image
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 7])
 def test_blur_is_a_direct_convolution(kernel: int) -> None:
-    sigmas, images = torch.tensor([0.1, 0.7, 2.0]), pictures(3, size=10, dtype=torch.float64)
+    sigmas, images = torch.tensor([0.1, 0.7, 2.0]), random_images(3, size=10, dtype=torch.float64)
     drawn = replace(Parameters.identity(3, 10), sigma=sigmas)
     for view, image, sigma in zip(SwavViews(blur_kernel=kernel).apply(images, drawn), images, sigmas, strict=True):
         torch.testing.assert_close(view, slow_blur(image, sigma.item(), kernel), atol=1e-6, rtol=0)
 
 
 def test_identity_parameters_leave_the_image() -> None:
-    images = pictures(5)
+    images = random_images(5)
     for views in (SwavViews(), CropViews()):
         assert torch.equal(views.apply(images, Parameters.identity(5, 32)), images)
 
@@ -183,7 +183,7 @@ def test_views_are_made_on_the_cpu_for_devices_that_may_lack_a_part() -> None:
 
 
 def test_a_view_does_not_depend_on_the_rest_of_the_batch() -> None:
-    views, images = SwavViews(), pictures(7)
+    views, images = SwavViews(), random_images(7)
     drawn, index = views.sample(200, 32, generator()), torch.randint(7, (200,), generator=generator(1))
     made = views.apply(images, drawn, index=index)
     for i in range(0, 200, 9):
@@ -194,7 +194,7 @@ def test_a_view_does_not_depend_on_the_rest_of_the_batch() -> None:
 
 
 def test_a_view_depends_neither_on_its_block_nor_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    views, image, threads = SwavViews(), pictures(1), torch.get_num_threads()
+    views, image, threads = SwavViews(), random_images(1), torch.get_num_threads()
     drawn = views.sample(300, 32, generator())
     made = views.apply(image, drawn)
     torch.set_num_threads(3 - min(threads, 2))
@@ -207,7 +207,7 @@ def test_a_view_depends_neither_on_its_block_nor_on_the_threads(monkeypatch: pyt
 
 
 def test_views_can_be_trained_on() -> None:
-    made = SwavViews().apply(pictures(2), SwavViews().sample(2, 32, generator()))
+    made = SwavViews().apply(random_images(2), SwavViews().sample(2, 32, generator()))
     weight = torch.ones(3, 32, 32, requires_grad=True)
     (made * weight).sum().backward()  # made without autograd, but ordinary tensors
     assert weight.grad is not None
@@ -215,20 +215,20 @@ def test_views_can_be_trained_on() -> None:
 
 
 def test_one_image_for_all_views_is_that_image_repeated() -> None:
-    views, image = SwavViews(), pictures(1)
+    views, image = SwavViews(), random_images(1)
     drawn = views.sample(70, 32, generator())
     repeated = views.apply(image.expand(70, -1, -1, -1), drawn)
     torch.testing.assert_close(views.apply(image, drawn), repeated, atol=1e-6, rtol=0)
 
 
 def test_views_stay_in_range() -> None:
-    made = SwavViews().apply(pictures(1), SwavViews().sample(300, 32, generator()))
+    made = SwavViews().apply(random_images(1), SwavViews().sample(300, 32, generator()))
     assert made.min() >= 0
     assert made.max() <= 1
 
 
 def test_the_same_seed_gives_the_same_views_and_parts_join() -> None:
-    views, image = SwavViews(), pictures(1)
+    views, image = SwavViews(), random_images(1)
     drawn = views.sample(30, 32, generator(4))
     assert torch.equal(views.apply(image, drawn), views.apply(image, views.sample(30, 32, generator(4))))
     both = joined([drawn[:11], drawn[11:].to("cpu")])
@@ -304,7 +304,7 @@ def test_the_supervised_crop_keeps_the_colors() -> None:
 
 
 def test_no_views_of_no_parameters() -> None:
-    assert SwavViews().apply(pictures(1), Parameters.identity(0, 32)).shape == (0, 3, 32, 32)
+    assert SwavViews().apply(random_images(1), Parameters.identity(0, 32)).shape == (0, 3, 32, 32)
 
 
 def test_wrong_input_is_refused_with_its_value() -> None:
@@ -312,14 +312,14 @@ def test_wrong_input_is_refused_with_its_value() -> None:
     with pytest.raises(UsageError, match=r"blur_kernel must be an odd number .* not 4"):
         SwavViews(blur_kernel=4)
     with pytest.raises(UsageError, match=r"blur_kernel is 65: .* 32 pixels"):
-        SwavViews(blur_kernel=65).apply(pictures(3), drawn)
+        SwavViews(blur_kernel=65).apply(random_images(3), drawn)
     with pytest.raises(UsageError, match=r"scale must be two rising numbers above 0 and at most 1, not 2.0 and 3.0"):
         SwavViews(scale=(2.0, 3.0))
     with pytest.raises(UsageError, match="flip_p must be a probability, from 0 to 1, not 7"):
         SwavViews(flip_p=7)
     with pytest.raises(UsageError, match=r"\(3, 32, 32\)"):
-        SwavViews().apply(pictures(1)[0], drawn)
+        SwavViews().apply(random_images(1)[0], drawn)
     with pytest.raises(UsageError, match="2 images for 3 views"):
-        SwavViews().apply(pictures(2), drawn)
+        SwavViews().apply(random_images(2), drawn)
     with pytest.raises(UsageError, match="2 entries for 3 views"):
-        SwavViews().apply(pictures(2), drawn, index=torch.zeros(2, dtype=torch.long))
+        SwavViews().apply(random_images(2), drawn, index=torch.zeros(2, dtype=torch.long))

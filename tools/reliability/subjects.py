@@ -21,7 +21,7 @@ from PIL import Image
 from safetensors import safe_open
 
 from helpers.small_cifar import SMALL10, batches, tar_gz, write_files
-from helpers.small_model import write_model, write_picture
+from helpers.small_model import write_image, write_model
 from helpers.small_training import SHORT
 from reliability import forks
 from reliability.case import Failed, Place
@@ -135,7 +135,7 @@ def photos(place: Place, folder: Path) -> None:
     for name in ("cat", "dog"):
         (folder / "photos" / name).mkdir(parents=True)
         for number in range(2):
-            write_picture(folder / "photos" / name / f"{number}.png", 20, 16)
+            write_image(folder / "photos" / name / f"{number}.png", 20, 16)
 
 
 def stored(place: Place, folder: Path) -> None:

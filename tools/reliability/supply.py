@@ -189,10 +189,10 @@ def bundled_audit() -> int:
 
 def cases(place: Place, faults: Faults) -> Iterator[Case]:
     """Yield everything once."""
-    from helpers.small_model import write_picture
+    from helpers.small_model import write_image
 
     with ready(place), place.folder() as folder:
-        write_picture(place.inputs / "a.png")
+        write_image(place.inputs / "a.png")
         clean_set(place, folder)
         photos(place, folder)
         stored(place, folder)

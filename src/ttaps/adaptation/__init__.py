@@ -31,8 +31,7 @@ from ttaps.methods import METHOD_TABLE, MethodEntry
 def load_class(entry: MethodEntry) -> type[Method]:
     """Return the class of a method."""
     module, _, name = entry.place.partition(":")
-    kind: type[Method] = getattr(importlib.import_module(f"ttaps.adaptation.{module}"), name)
-    return kind
+    return getattr(importlib.import_module(f"ttaps.adaptation.{module}"), name)
 
 
 METHODS = {name: load_class(entry) for name, entry in METHOD_TABLE.items()}

@@ -38,7 +38,7 @@ def bench(options: commands.Bench) -> None:
     suite = Suite(options.model)
     with bar() as progress:
         task = progress.add_task("Measuring", total=options.rounds * len(suite.jobs), note="")
-        result = suite.measure(options.rounds, lambda: progress.advance(task))
+        result = suite.run(options.rounds, lambda: progress.advance(task))
     common.print_json(result) if options.json else print(as_text(result))
 
 
@@ -60,7 +60,7 @@ def methods(options: commands.Methods) -> None:
     """Measure if asked, and print the table."""
     if options.rounds < 1:
         raise UsageError(f"--rounds must be at least 1, not {options.rounds}.")
-    costs = {"source": 1.0, **(measure(options.model, options.rounds) if options.measure else COSTS)}
+    costs = {"source": 1.0, **(measure_costs(options.model, options.rounds) if options.measure else COSTS)}
     rows = [_describe(kind(), costs.get(name)) for name, kind in METHODS.items()]
     if options.json:
         common.print_json(rows)
@@ -74,7 +74,7 @@ def methods(options: commands.Methods) -> None:
     print(f"\ncost: time per image as a multiple of one prediction by the same network, {where}")
 
 
-def measure(model: str, rounds: int) -> dict[str, float]:
+def measure_costs(model: str, rounds: int) -> dict[str, float]:
     """Return the cost of every method except source on untrained networks of a model's architecture: weights do not matter."""
     config = as_network(load(model).network).config
     common.use("cpu", threads=1)

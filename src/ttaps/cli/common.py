@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,11 +39,6 @@ def load_model(name: str, options: commands.OwnNetworkOptions) -> "Model":
     normalize = (options.mean, options.std) if (options.mean, options.std) != (as_is.mean, as_is.std) else None
     own: dict[str, Any] = {"weights": options.weights, "size": options.size, "trust": options.trust}
     return load(name, classes=names, normalize=normalize, backbone=options.backbone or None, **own)
-
-
-def describes_network(options: commands.OwnNetworkOptions) -> bool:
-    """Return whether any option was given that is for a network of the user's own."""
-    return any(getattr(options, one.name) != one.default for one in fields(commands.OwnNetworkOptions))
 
 
 def print_json(value: Any) -> None:

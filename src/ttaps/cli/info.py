@@ -1,9 +1,11 @@
 """``ttaps info``."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ttaps.cli import commands, common
+from ttaps.cli.commands import OwnNetworkOptions
 from ttaps.errors import UsageError
 from ttaps.methods import METHOD_TABLE
 from ttaps.model.config import ModelConfig
@@ -44,8 +46,8 @@ def find_model(name: str, fingerprint: str) -> Path | None:
 
 def describe_one(name: str, options: commands.Info) -> tuple[str, dict[str, Any]]:
     """Return a model's card, and everything else there is to know about it; with torch only if its folder does not say all of it."""
-    of_ttaps = not is_reference(name) and not common.describes_network(options)
-    if of_ttaps and (intact := describe_intact(folder_of(name))):
+    own = is_reference(name) or any(getattr(options, one.name) != one.default for one in fields(OwnNetworkOptions))
+    if not own and (intact := describe_intact(folder_of(name))):
         card, facts = intact
         return card, {**facts, "methods": methods_of(ModelConfig(**facts["model"]), facts.get("objective", ""))}
     from ttaps.adaptation import supported_methods

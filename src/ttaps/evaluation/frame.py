@@ -110,13 +110,17 @@ def export(folder: Path, path: Path, images: bool = False, steps: bool = False) 
 def accuracies(rows: pd.DataFrame, steps: bool = False) -> pd.DataFrame:
     """Return the accuracy tables of all experiments, concatenated; with ``steps`` one per step."""
     key = [*IDENTITY, *(["step"] if steps else [])]
-    if steps:
-        values = ("correct", "confidence", "nll")
-        first = rows.loc[rows["step"] == 0, [*IDENTITY, *ITEM, *values]]
-        first = first.rename(columns={name: f"{name}_before" for name in values})
-        rows = rows.rename(columns={name: f"{name}_after" for name in values}).merge(first)
+    rows = beside_first(rows) if steps else rows
     parts = {identity: accuracy_table(part).reset_index() for identity, part in rows.groupby(key, sort=False)}
     return pd.concat(parts, names=key).reset_index(key).reset_index(drop=True)
+
+
+def beside_first(traces: pd.DataFrame) -> pd.DataFrame:
+    """Return traces with what was before adaptation (``correct_before``, ...) beside what is after each step (``correct_after``, ...)."""
+    values = ["correct", "confidence", "nll"]
+    first = traces.loc[traces["step"] == 0, [*IDENTITY, *ITEM, *values]]
+    first = first.rename(columns={name: f"{name}_before" for name in values})
+    return traces.rename(columns={name: f"{name}_after" for name in values}).merge(first)
 
 
 def with_names(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:

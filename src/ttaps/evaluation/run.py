@@ -42,7 +42,7 @@ class Timing:
         self._seconds = dict.fromkeys(("total", "adapting", "reading", "storing"), 0.0)
 
     @contextmanager
-    def measure(self, work: str) -> Iterator[None]:
+    def activity(self, work: str) -> Iterator[None]:
         """Add the time of a block."""
         began = perf_counter()
         yield
@@ -78,7 +78,7 @@ def evaluate(
     data = data.aligned_to(model)
     plan = data.plan() if plan is None else plan
     plan.check(methods)
-    with timing.measure("total"), Store(folder) as store, bar() as progress:
+    with timing.activity("total"), Store(folder) as store, bar() as progress:
         facts = {name: model.info[name] for name in FACTS if name in model.info}
         presets = {name: model.presets[name] for name in METHODS if name in model.presets}
         facts |= {"model": model.facts, "presets": presets}
@@ -155,14 +155,14 @@ class ExperimentRun:
 
     def read(self, items: Sequence[Item]) -> Tensor:
         """Read images and time it."""
-        with self.timing.measure("reading"):
+        with self.timing.activity("reading"):
             return self.data.read(items)
 
     def adapt(self, items: Sequence[Item], images: Tensor, state: CarriedState | None = None) -> list[Row]:
         """Return the rows of images; each is a function of its key, its pixels and the experiment only, and of ``state`` if given."""
         images = images.to(next(self.model.network.parameters()).device)
         keys, start = self.data.keys(items, self.seed), perf_counter()
-        with self.timing.measure("adapting"):
+        with self.timing.activity("adapting"):
             found = self.method.adapt(self.model.network, images, keys, state).cpu()
         traces = checked(found, self.model.name).numpy()
         seconds = (perf_counter() - start) / len(items)
@@ -173,7 +173,7 @@ class ExperimentRun:
 
     def save(self, rows: list[Row]) -> None:
         """Store and record rows."""
-        with self.timing.measure("storing"):
+        with self.timing.activity("storing"):
             self.store.add(self.number, rows)
         self.coverage.add(row.outcome for row in rows)
 

@@ -83,9 +83,9 @@ def corruption_error(corruption: Any, before: ArrayLike, after: ArrayLike) -> fl
     return float(100 * (errors / reference).mean()) if reference.all() else float("nan")
 
 
-def confidence_bins(confidence: NDArray[np.float64], bins: int = BINS) -> NDArray[np.intp]:
-    """Return the number of the bin ((k - 1) / bins, k / bins] that each confidence lies in; 0 belongs to the first."""
-    return np.clip(np.ceil(confidence * bins) - 1, 0, bins - 1).astype(np.intp)
+def confidence_bins(confidence: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the number of the bin ((k - 1) / BINS, k / BINS] that each confidence lies in; 0 belongs to the first."""
+    return np.clip(np.ceil(confidence * BINS) - 1, 0, BINS - 1).astype(np.intp)
 
 
 def calibration_error(confidence: ArrayLike, right: ArrayLike, part: ArrayLike | None = None) -> float:

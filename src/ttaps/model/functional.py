@@ -91,9 +91,10 @@ def adapted_names(network: Network, adapt_params: str) -> list[str]:
     else:
         parts = [{name for name in theta if name.startswith(prefix)} for prefix in _prefixes(network, adapt_params)]
     if not all(parts):
+        own = [name for name, part in network.backbone.named_children() if any(True for _ in part.parameters())]
         raise UsageError(
             f"adapt_params '{adapt_params}', or a part of it, matches no weight of this network.\n"
-            f"Known are {', '.join(ADAPT_PARAMS)}, if the backbone has them, and names of its parts: {_parts(network)}."
+            f"Known are {', '.join(ADAPT_PARAMS)}, if the backbone has them, and names of its parts: {', '.join([*own, 'projector'])}."
         )
     return [name for name in theta if any(name in part for part in parts)]
 
@@ -106,11 +107,6 @@ def _prefixes(network: Network, adapt_params: str) -> list[str]:
     parts = ("backbone", "projector") if adapt_params == "all" else adapt_params.split("+")
     full = [named.get(part) or (f"backbone.{part}" if part and part in own else part) for part in parts]
     return [f"{part.removesuffix('.')}." for part in full]
-
-
-def _parts(network: Network) -> str:
-    children = network.backbone.named_children()
-    return ", ".join([name for name, part in children if any(True for _ in part.parameters())] + ["projector"])
 
 
 def norm_layers(network: nn.Module) -> dict[str, nn.Module]:

@@ -127,7 +127,7 @@ def _numbers(rows: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def _published(numbers: pd.DataFrame, rows: Sequence[str], metric: Metric) -> pd.DataFrame:
-    """Return published numbers of some rows; the average of only some corruptions is computed anew, and its deviation is not known."""
+    """Return published numbers of some rows; the average of only some corruptions is computed again, and its deviation is unknown."""
     whole = numbers.groupby("column").size()
     numbers = numbers[numbers.index.isin(rows, level="row")].copy()
     for name in numbers.index.unique("column"):

@@ -67,9 +67,8 @@ def first_difference(one: TrainConfig, other: TrainConfig, images: int, steps: i
     heads = min(len(one.model.heads), len(other.model.heads))  # heads are made in order: those after may differ
     defaults: dict[str, Any] = {name: getattr(TrainConfig(), name) for name in VARYING}
     models = [replace(config.model, heads=config.model.heads[:heads]) for config in (one, other)]
-    if replace(one, model=models[0], **defaults) != replace(
-        other, model=models[1], **defaults
-    ):  # in what every step depends on
+    first, second = (replace(one, model=model, **defaults) for one, model in zip((one, other), models, strict=True))
+    if first != second:  # in what every step depends on
         return 0
     mine, yours = Schedule.of(one, images), Schedule.of(other, images)
     both_have = range(min(steps, mine.steps, yours.steps))

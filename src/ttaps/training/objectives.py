@@ -23,7 +23,7 @@ Objective = Callable[[Network, TrainBatch, TrainConfig, float], dict[str, Tensor
 def baseline(network: Network, batch: TrainBatch, config: TrainConfig, joint: float = 0.0) -> dict[str, Tensor]:
     """L_CE of one view of every image: a random crop or a SwAV view."""
     kind = config.augmentation.ce_only_view
-    views = batch.views(SwavViews(), "s") if kind == "views" else crop(batch, config.augmentation, kind)
+    views = batch.views(SwavViews(), "s") if kind == "views" else supervised_crop(batch, config.augmentation, kind)
     logits = network(views)
     cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.loss.label_smoothing)
     return {"loss": cross_entropy, "ce": cross_entropy, "accuracy": accuracy(logits, batch.labels)}
@@ -35,7 +35,7 @@ def jt(network: Network, batch: TrainBatch, config: TrainConfig, joint: float, e
     second = with_prime(batch.views(kind, "t"), batch, augmentation.prime_swav_share, "prime-t", kind.scale)
     views = [batch.views(kind, "s"), second]
     if augmentation.ce_view != "views":
-        views.append(crop(batch, augmentation, augmentation.ce_view))
+        views.append(supervised_crop(batch, augmentation, augmentation.ce_view))
     z_s, z_t, *z_ce = network.project(torch.cat(views)).split(len(batch.images))
 
     scores = network.scores(z_s), network.scores(z_t)
@@ -57,7 +57,7 @@ def jt(network: Network, batch: TrainBatch, config: TrainConfig, joint: float, e
 def ttt(network: Network, batch: TrainBatch, config: TrainConfig, joint: float) -> dict[str, Tensor]:
     """TTT (Sun et al., 2020): L_CE + L_rotation, predicting how far an image was rotated, both on the same images."""
     colored = config.augmentation.ce_view == "color"
-    images = crop(batch, config.augmentation, "color") if colored else batch.views(ShiftViews(), "crop")
+    images = supervised_crop(batch, config.augmentation, "color") if colored else batch.views(ShiftViews(), "crop")
     logits = network(images)
     cross_entropy = F.cross_entropy(logits, batch.labels, label_smoothing=config.loss.label_smoothing)
 
@@ -95,7 +95,7 @@ OBJECTIVES: dict[str, Objective] = {
 }
 
 
-def crop(batch: TrainBatch, config: AugmentationConfig, kind: str) -> Tensor:
+def supervised_crop(batch: TrainBatch, config: AugmentationConfig, kind: str) -> Tensor:
     """Return a ``crop`` of every image, or with ``color`` one augmented like SwAV's views; a share are PRIME views instead."""
     kinds = {"crop": CropViews, "color": SwavViews}
     views = batch.views(kinds[kind](scale=config.crop_scale), "crop")

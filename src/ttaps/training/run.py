@@ -22,7 +22,7 @@ from ttaps.training import run_dir
 from ttaps.training.collapse import CollapseCheck, TrainingCollapsed
 from ttaps.training.config import TrainConfig
 from ttaps.training.data import Split
-from ttaps.training.trainer import ALONE, Trainer, accuracy, candidates, fastest
+from ttaps.training.trainer import ALONE, Trainer, candidates, fastest, measure_accuracy
 
 LOG_EVERY = 25  # steps between rows of metrics.jsonl; the last step has one too
 VAL_SUBSET = 2_000  # validation images used during training; all of them at the end
@@ -147,7 +147,7 @@ class Run:
         due = done % max(1, round(self.config.validate_every * epoch_steps)) == 0 and done < self.schedule.steps
         images = self.trainer.split.validation
         if due and len(images):
-            share = accuracy(self.trainer.result(), images, self.schedule.size(step), VAL_SUBSET)
+            share = measure_accuracy(self.trainer.result(), images, self.schedule.size(step), VAL_SUBSET)
             run_dir.log_metrics(self.folder, {"step": done, "validation_accuracy": share})
             log_info(f"step {done}: {100 * share:.1f} % validation accuracy  ({shown})")
 
@@ -188,7 +188,7 @@ class Run:
             share = f"{100 * self.trainer.share:.0f} %"
             log_info(f"WiSE-FT: {share} of the initial weights is best on the validation images.")
         if len(images):
-            right = accuracy(self.trainer.result(), images, self.config.model.image_size)
+            right = measure_accuracy(self.trainer.result(), images, self.config.model.image_size)
             measured["validation_accuracy"] = right
             log_info(f"Finished: {100 * right:.1f} % accuracy on {len(images):,} validation images.")
         run_dir.log_metrics(self.folder, {"step": self.schedule.steps, **measured})
@@ -197,7 +197,7 @@ class Run:
 
 @contextmanager
 def graceful_interrupt(listen: bool = True) -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C or a scheduler's SIGTERM end a run between steps; yield a function that tells whether one came."""
+    """Let Ctrl-C or a scheduler's SIGTERM end a run between steps; yield a function that returns whether one came."""
     received: list[int] = []
 
     def receive(number: int, frame: object) -> None:
@@ -207,7 +207,7 @@ def graceful_interrupt(listen: bool = True) -> Iterator[Callable[[], bool]]:
 
     listen = listen and threading.current_thread() is threading.main_thread()  # other threads get no signals
     signals = (signal.SIGINT, signal.SIGTERM) if listen else ()
-    # A job in the background ignores Ctrl-C, and shall still.
+    # A job in the background ignores Ctrl-C, and must keep ignoring it.
     heard = [number for number in signals if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, receive) for number in heard}
     try:

@@ -130,24 +130,21 @@ class Trainer:
         own, drawn = chosen[rows].to(self.device), (self.seed, step, self.schedule.size(step))
         return TrainBatch(self.images[own], self.labels[own], *drawn, rows, len(chosen), self.ranks.logsumexp)
 
+    @torch.no_grad()
     def begin_joint(self, size: int, start: Model | None = None) -> None:
         """Initialize the parts not trained by cross-entropy from what the network has learned, unless trained in ``start``."""
         theirs = as_network(start.network) if start else None
         prototypes = theirs.prototypes if start and theirs and start.objective in ("jt", "jt+ent") else None
         trained = self.same_classes and prototypes is not None and prototypes.shape == self.network.prototypes.shape
         if self.config.init_prototypes_from_data and not trained:
-            self._init_prototypes(size)
+            # As far as there are so many images; training has left the random prototypes far off.
+            projections, _ = self._projections(self.config.model.num_prototypes, size)
+            self.network.prototypes[: len(projections)] = projections
+            self.ranks.broadcast([self.network.prototypes])
         if self.config.objective == "ttt" and not (theirs and "rotation" in theirs.heads):
             self.network.start_rotation_head()
         if self.ema:  # what starts now has no past to average
             self.ema.restart(HEADS_AND_PROTOTYPES)
-
-    @torch.no_grad()
-    def _init_prototypes(self, size: int) -> None:
-        """Move the prototypes to projections of training images, as far as there are so many: training has left random ones far off."""
-        projections, _ = self._projections(self.config.model.num_prototypes, size)
-        self.network.prototypes[: len(projections)] = projections
-        self.ranks.broadcast([self.network.prototypes])
 
     @torch.no_grad()
     def _init_classifier(self) -> None:
@@ -188,7 +185,7 @@ class Trainer:
 
         def measured(share: float) -> tuple[float, float]:
             self.share = share
-            return accuracy(self.result(), self.split.validation), share
+            return measure_accuracy(self.result(), self.split.validation), share
 
         self.share = max(map(measured, SHARES))[1]
 
@@ -229,7 +226,7 @@ def initial_network(
 
 
 @torch.no_grad()
-def accuracy(network: Network, data: ImageSet, size: int | None = None, limit: int | None = None) -> float:
+def measure_accuracy(network: Network, data: ImageSet, size: int | None = None, limit: int | None = None) -> float:
     """Return the accuracy on images (at most ``limit``), at ``size`` pixels (their own unless given)."""
     images, labels = torch.from_numpy(data.images[:limit]), torch.from_numpy(data.labels[:limit])
     device, right = next(network.parameters()).device, 0

@@ -17,7 +17,7 @@ from ttaps.views import SwavViews
 
 VIEWS = 16
 STEPS = 3
-CAP = 0.9  # nobody above this confidence adapts: a label that is this sure hardly ever changes, and half of the time is saved
+CAP = 0.9  # no image above this confidence is adapted: a label that is this sure hardly ever changes, and half of the time is saved
 THRESHOLDS = (0.4, 0.5, 0.6, 0.7, 0.8, CAP)
 SHIFTS = (0.0, 0.25, 0.5, 0.75)  # shares of clean validation images that are nearer to a prototype than what adapts
 PARTS = ("last_block", "last_block+projector", "projector", "stage3")

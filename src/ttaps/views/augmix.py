@@ -94,7 +94,7 @@ class AugmixViews:
         check_images(images, len(parameters), index)
         pixels = images.cpu() if images.dtype == torch.uint8 else images.cpu().mul(255).round().to(torch.uint8)
         sources = pixels[index.cpu()] if index is not None else pixels.expand(len(parameters), -1, -1, -1)
-        plain = crop(sources, parameters.corner, parameters.flip, self.pad)
+        plain = padded_crop(sources, parameters.corner, parameters.flip, self.pad)
         chains = plain.repeat_interleave(self.width, 0)
         for operations, amounts in zip(parameters.operations.unbind(2), parameters.amounts.unbind(2), strict=True):
             operate(chains, operations.flatten(), amounts.flatten(), self.fill)
@@ -128,7 +128,7 @@ def amount(operations: Tensor, level: Tensor, negative: Tensor, size: int) -> Te
     return torch.where(negative & (operations >= ROTATE), -scaled, scaled)
 
 
-def crop(images: Tensor, corner: Tensor, flip: Tensor, pad: int) -> Tensor:
+def padded_crop(images: Tensor, corner: Tensor, flip: Tensor, pad: int) -> Tensor:
     """Pad images (n, 3, H, H) with black, cut out H x H pixels from ``corner`` on, and mirror where ``flip`` says so."""
     forward = torch.arange(images.shape[-1])
     down, across = corner[:, :1] + forward, corner[:, 1:] + torch.where(flip[:, None], forward.flip(0), forward)

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ttaps.errors import DataError
-from ttaps.evaluation.frame import IDENTITY, ITEM
+from ttaps.evaluation.frame import IDENTITY, ITEM, beside_first
 from ttaps.evaluation.statistics import AVERAGE, BINS, calibration_error, confidence_bins, measure, signed
 from ttaps.report.columns import RUN, TableColumn
 from ttaps.report.figures import style
@@ -30,10 +30,7 @@ PROJECTIONS = ("z", "labels", "prototypes", "prototype_labels", "classes", "mode
 def step_changes(rows: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
     """Return, by step from 0 on, accuracy before adaptation and after that step, averaged over corruptions and seeds. With several seeds
     ``low`` and ``high`` are a standard deviation over them away, as in the paper; with one they are the interval over images."""
-    key = [*IDENTITY, *ITEM]
-    own = traces.merge(rows[key])
-    first = own.loc[own["step"] == 0, [*key, "correct"]].rename(columns={"correct": "correct_before"})
-    pairs = own.rename(columns={"correct": "correct_after"}).merge(first, on=key)
+    pairs = beside_first(traces.merge(rows[[*IDENTITY, *ITEM]]))
     found = pd.DataFrame({step: measure(part) for step, part in pairs.groupby("step")}).T
     each = pd.DataFrame({run: measure(part) for run, part in pairs.groupby(["step", *RUN])}).T
     deviation = each.groupby(level=0).std()
@@ -127,11 +124,11 @@ def tuning_figure(effects: pd.DataFrame) -> Any:
     return figure
 
 
-def calibration(confidence: pd.Series, correct: pd.Series, bins: int = BINS) -> pd.DataFrame:
-    """Return mean confidence, accuracy and number of images by bin ((k - 1) / bins, k / bins]; 0 belongs to the first."""
+def calibration(confidence: pd.Series, correct: pd.Series) -> pd.DataFrame:
+    """Return mean confidence, accuracy and number of images by bin, as :func:`confidence_bins` numbers them."""
     frame = pd.DataFrame({"confidence": confidence, "accuracy": correct}, dtype=float)
-    grouped = frame.groupby(confidence_bins(frame["confidence"].to_numpy(), bins))
-    return grouped.mean().assign(count=grouped.size()).reindex(range(bins)).fillna({"count": 0})
+    grouped = frame.groupby(confidence_bins(frame["confidence"].to_numpy()))
+    return grouped.mean().assign(count=grouped.size()).reindex(range(BINS)).fillna({"count": 0})
 
 
 @styled()

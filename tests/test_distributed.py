@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -32,24 +31,17 @@ from ttaps.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
-def image_file(textures: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("images") / "textures.npz"
-    np.savez(path, images=textures.images, labels=textures.labels)
+def preset(textures_file: Path) -> Path:
+    path = textures_file.with_name("preset.toml")
+    path.write_text(to_toml(replace(SHARED, data=str(textures_file))))
     return path
 
 
 @pytest.fixture(scope="module")
-def preset(image_file: Path) -> Path:
-    path = image_file.with_name("preset.toml")
-    path.write_text(to_toml(replace(SHARED, data=str(image_file))))
-    return path
-
-
-@pytest.fixture(scope="module")
-def twice(image_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def twice(textures_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder with what two processes found in 20 steps, and with a run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("twice")
-    finish(start(["steps", folder, image_file]))
+    finish(start(["steps", folder, textures_file]))
     return folder
 
 
@@ -65,9 +57,9 @@ def finish(processes: list[subprocess.Popen[str]], *codes: int) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_processes_train_like_one(case: Case, image_file: Path, twice: Path) -> None:
+def test_two_processes_train_like_one(case: Case, textures_file: Path, twice: Path) -> None:
     """Codes, every part of the loss, gradients and weights after 20 steps; in double precision, where only a mistake can differ."""
-    alone = twenty_steps(case, image_file, Ranks())
+    alone = twenty_steps(case, textures_file, Ranks())
     first, second = (load_file(twice / f"{case}-{rank}") for rank in (0, 1))
     codes = torch.cat([first.pop("codes"), second.pop("codes")])
     torch.testing.assert_close(codes, alone.pop("codes"), rtol=0, atol=1e-12)
@@ -78,7 +70,7 @@ def test_two_processes_train_like_one(case: Case, image_file: Path, twice: Path)
         torch.testing.assert_close(value, alone[name].to(value.dtype), rtol=0, atol=tolerance, msg=name)
 
 
-def test_a_killed_process_ends_the_job_and_the_same_command_goes_on(preset: Path, twice: Path, tmp_path: Path) -> None:
+def test_a_killed_process_ends_the_job_and_the_same_command_resumes(preset: Path, twice: Path, tmp_path: Path) -> None:
     """The one that is left says so and ends with 1; started again, both end with the weights of a job that nobody disturbed."""
     command: list[str | Path] = ["train", "--config", preset, "--out", tmp_path / "run"]
     processes = start(command)
@@ -104,7 +96,7 @@ def test_torchrun_evaluates_to_the_rows_of_one_process_though_one_was_killed(tmp
     options += ["--set", "ttaps.steps=1", "--set", "ttaps.num_pairs=2", "--out"]
     assert main(["evaluate", *options, str(tmp_path / "one")]) == 0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    slowly = str(Path(__file__).parents[1] / "helpers" / "small_parallel.py")
+    slowly = str(Path(__file__).parent / "helpers" / "small_parallel.py")
     command = [*torchrun, slowly, "evaluate", *options, str(tmp_path / "two")]
     env = os.environ | {"PYTHONPATH": PATHS}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as job:

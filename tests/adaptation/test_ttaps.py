@@ -1,29 +1,30 @@
-"""TTAPS against a literal Algorithm 1, and the promises every method keeps."""
+"""TTAPS against a literal Algorithm 1, and each of its options against an identity or a slow reference."""
 
 from __future__ import annotations
 
 import copy
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
-import ttaps
-from ttaps.adaptation import Method, Source, Ttaps
-from ttaps.adaptation.engine import CarriedState
+from ttaps.adaptation import Augment, Source, Ttaps
+from ttaps.adaptation.augment import mean_over_views
+from ttaps.adaptation.engine import CarriedState, Weights
 from ttaps.adaptation.spec import parse_method
+from ttaps.adaptation.ttaps import nearest_distance, to_norm_of
 from ttaps.errors import UsageError
 from ttaps.losses import soft_codes, swapped_prediction
-from ttaps.model import ADAPT_PARAMS, ModelConfig, Network
-from ttaps.model.checkpoint import Model
+from ttaps.model import ADAPT_PARAMS, ModelConfig, Network, SplitNetwork
 from ttaps.model.functional import adapted_names
 
-CLASSES = tuple("abcde")
 QUICK = Ttaps(steps=3, num_pairs=4, lr=0.5)
+POOLED = replace(QUICK, view_pool=8, tau=0.1, epsilon=0.05)
+MIXED = replace(POOLED, class_codes=True, view_weights="agreement", kl_weight=0.5, predict="both")
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +83,12 @@ def test_no_steps_or_no_step_size_is_the_source_model(network: Network, images: 
     assert torch.equal(trace, source.expand_as(trace))
 
 
-@pytest.mark.parametrize("method", [QUICK, Source()])
-def test_order_and_batching_change_nothing(network: Network, images: Tensor, method: Method) -> None:
+def test_order_and_batching_change_nothing(network: Network, images: Tensor) -> None:
     keys = [11, 12, 13, 14, 15]
-    together = method.adapt(network, images, keys)
-    turned = method.adapt(network, images.flip(0), keys[::-1]).flip(0)
-    alone = torch.cat([method.adapt(network, images[i : i + 1], keys[i : i + 1]) for i in range(5)])
-    again = method.adapt(network, images, keys)
+    together = QUICK.adapt(network, images, keys)
+    turned = QUICK.adapt(network, images.flip(0), keys[::-1]).flip(0)
+    alone = torch.cat([QUICK.adapt(network, images[i : i + 1], keys[i : i + 1]) for i in range(5)])
+    again = QUICK.adapt(network, images, keys)
     assert torch.equal(together, turned)
     assert torch.equal(together, alone)
     assert torch.equal(together, again)
@@ -103,13 +103,20 @@ def test_order_and_batching_change_nothing(network: Network, images: Tensor, met
         replace(QUICK, codes="sinkhorn", view_pool=10),
         replace(QUICK, test_loss="nearest", confidence_threshold=0.25, patience=1),
         replace(QUICK, steps=0),
+        MIXED,
+        replace(MIXED, test_loss="consensus", normalize_step=True, lr=0.02, momentum=0.9),
+        replace(POOLED, predict="views", view_pool=0, temperature=1.5, patience=1, confidence_threshold=0.3),
+        replace(POOLED, shift_threshold=0.6, class_codes=True, codes="hard"),
     ],
 )
 def test_together_is_one_by_one(network: Network, images: Tensor, method: Ttaps) -> None:
     """What a GPU does, done on the CPU: all images in one batch, each with weights of its own."""
     one_by_one = method.adapt(network, images, range(5))
     together = method.adapt_group(network, images, range(5))
+    batched = method.adapt_batched(network, images, range(5))
     assert (together - one_by_one).abs().max() < 1e-5
+    assert batched is not None
+    assert (batched - one_by_one).abs().max() < 1e-5
 
 
 def test_off_the_cpu_sure_images_cost_no_views(
@@ -282,6 +289,9 @@ def test_sinkhorn_codes_spread_over_prototypes() -> None:
         ({"num_pairs": 0}, "num_pairs"),
         ({"view_pool": 10}, "view_pool must be 0 or at least twice num_pairs"),
         ({"tau": 0.0}, "tau must be positive"),
+        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"kl_weight": -1.0}, "kl_weight must be at least 0"),
+        ({"shift_threshold": -0.1}, "shift_threshold must be at least 0"),
         ({"lr": float("nan")}, "lr must be at least 0"),
         ({"confidence_threshold": -1.0}, "confidence_threshold must be a probability, from 0 to 1, not -1.0"),
         ({"confidence_threshold": 1.5}, "confidence_threshold must be a probability, from 0 to 1, not 1.5"),
@@ -294,96 +304,134 @@ def test_wrong_settings_are_refused(settings: dict[str, object], words: str) -> 
         parse_method("ttaps", settings)
 
 
-def test_what_is_no_method_is_refused(network: Network, images: Tensor) -> None:
-    with pytest.raises(UsageError, match="or a method object, not NoneType"):
-        ttaps.adapt(network, images, None)  # type: ignore[arg-type]
-
-
-def test_arrays_are_understood_as_pictures_are_read(network: Network, images: Tensor) -> None:
-    model, size = Model(network, CLASSES), images.shape[-1]
-    first = ttaps.adapt(model, images[0], "source").trace
-    picture = images[0].permute(1, 2, 0).numpy()
-    assert torch.equal(ttaps.adapt(model, picture, "source").trace, first)
-    assert torch.equal(ttaps.adapt(model, images.permute(0, 2, 3, 1), "source")[0].trace, first)
-    assert (ttaps.adapt(model, picture / 255, "source").trace - first).abs().max() < 1e-6
-    for larger in (
-        picture.repeat(3, 0).repeat(2, 1),
-        picture.repeat(2, 0)[..., 0],
-    ):  # cropped and resized, as a file is
-        as_file = ttaps.adapt(model, Image.fromarray(larger), "source")
-        assert torch.equal(ttaps.adapt(model, larger, "source").trace, as_file.trace)
-    gray = picture[..., :1]
-    assert torch.equal(ttaps.adapt(model, gray, "source").trace, ttaps.adapt(model, gray[..., 0], "source").trace)
-    for wrong, words in (
-        (picture.astype(np.float32), f"float32 from {picture.min()} to {picture.max()}"),
-        (np.zeros((size, size, 5), np.uint8), rf"not uint8 of shape \({size}, {size}, 5\)"),
-        (np.zeros((9, 9, 3)), r"uint8 of shape \(3, H, W\).*not float64 of shape \(9, 9, 3\)"),
-        (None, "not NoneType"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            ttaps.adapt(model, wrong, "source")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"ttaps\.load returns"):
-        ttaps.adapt("cifar10", picture)  # type: ignore[arg-type]
-
-
-def test_settings_in_brackets_are_settings(network: Network, images: Tensor) -> None:
-    model = Model(network, CLASSES)
-    written = ttaps.adapt(model, images[0], "ttaps[steps=2,num_pairs=2]", lr=0.3).trace
-    assert torch.equal(written, ttaps.adapt(model, images[0], steps=2, num_pairs=2, method="ttaps", lr=0.3).trace)
-
-
 def test_what_a_method_is_called_is_no_setting() -> None:
     with pytest.raises(UsageError, match="unknown key 'name'"):
         parse_method("ttaps", {"name": "mine"})
 
 
-def test_results_as_plain_values_and_in_a_line(network: Network, images: Tensor) -> None:
-    model = Model(network, CLASSES)
-    many = ttaps.adapt(model, images[:2], "ttaps[steps=2,num_pairs=2,lr=1]")
-    assert repr(many) == "Result(2 images, 2 steps, 5 classes)"
-    one = many[0]
-    found = one.to_dict()
-    assert found["adapted"] is one.adapted is True
-    assert found["trace"] == one.trace.tolist()
-    assert torch.equal(one.before, one.trace[0])
-    assert (found["label"], found["probability"]) == (one.label, float(one.probabilities.max()))
-    after, before = (f"{CLASSES[int(p.argmax())]} {float(p.max()):.1%}" for p in (one.probabilities, one.before))
-    assert repr(one) == f"Result({after}, before: {before})"
-    alone = ttaps.adapt(model, images[0], "ttaps[confidence_threshold=0]")
-    assert not alone.adapted
-    assert repr(alone) == f"Result({before}, not adapted)"
-    for several in (lambda: many.adapted, many.to_dict):
-        with pytest.raises(UsageError, match="several images"):
-            several()
+@pytest.fixture(scope="module")
+def scores() -> Tensor:
+    return torch.rand(8, 12, generator=torch.Generator().manual_seed(3)) * 2 - 1
 
 
-def test_the_package_shows_what_it_has() -> None:
-    assert {"adapt", "load"} <= set(dir(ttaps))
+@pytest.mark.parametrize("predict", ["views", "both"])
+def test_without_a_step_the_rules_are_those_of_augment(network: Network, images: Tensor, predict: Any) -> None:
+    """With a step size of 0 the adapted weights are the source's: the mean over the same views, drawn from the same keys."""
+    still = replace(POOLED, lr=0.0, predict=predict).adapt(network, images, range(5))
+    augmented = Augment(num_views=8, predict=predict).adapt(network, images, range(5))
+    assert (still[:, 1:] - augmented[:, 1:]).abs().max() < 1e-6
+    assert torch.equal(still[:, :1], Source().adapt(network, images, range(5)))
+    assert (augmented[:, 1] - augmented[:, 0]).abs().max() > 1e-4
 
 
-def test_python_interface(network: Network, images: Tensor) -> None:
-    model = Model(network, CLASSES)
-    one = ttaps.adapt(model, images[0], steps=2, num_pairs=2)
-    assert one.label in CLASSES
-    assert one.trace.shape == (3, 5)
-    assert torch.equal(one.probabilities, one.trace[-1])
-    many = ttaps.adapt(model, images, steps=2, num_pairs=2)
-    assert many.labels[0] == one.label
-    assert torch.equal(next(iter(many)).trace, one.trace)
-    assert [many[0].label, many[-1].label] == [many.labels[0], many.labels[-1]]
-    floats = ttaps.adapt(model, images[0].float() / 255, steps=0)
-    assert (floats.probabilities - one.before).abs().max() < 1e-6
-    mixed = ttaps.adapt(model, [images[0], images[1].float() / 255], steps=2, num_pairs=2)
-    assert torch.equal(next(iter(mixed)).trace, one.trace)
-    turned = ttaps.adapt(model, images[0].numpy()[:, :, ::-1], steps=0)
-    assert torch.equal(turned.before, ttaps.adapt(model, images[0].flip(2), steps=0).before)
-    with pytest.raises(UsageError, match="at least one image"):
-        ttaps.adapt(model, [])
-    with pytest.raises(UsageError, match="to the method object itself"):
-        ttaps.adapt(model, images[0], QUICK, steps=3)
-    with pytest.raises(UsageError, match="several images"):
-        _ = many.label
-    with pytest.raises(UsageError, match="shape"):
-        ttaps.adapt(model, torch.zeros(3, 8, 8))
-    with pytest.raises(UsageError, match="one key per image"):
-        ttaps.adapt(model, images, keys=[1])
+@pytest.mark.parametrize("method", [POOLED, replace(POOLED, view_pool=0), MIXED])
+def test_both_is_the_mean_of_the_image_and_the_views(network: Network, images: Tensor, method: Ttaps) -> None:
+    image, views, both = (
+        replace(method, predict=rule).adapt(network, images, range(5)) for rule in ("image", "views", "both")
+    )
+    assert (both[:, 1:] - (image + views)[:, 1:] / 2).abs().max() < 1e-6
+    assert torch.equal(image[:, 0], both[:, 0])
+
+
+def test_consensus_of_equal_views_is_the_swapped_prediction(scores: Tensor) -> None:
+    same = scores[:1].expand(8, -1)
+    swapped, consensus = (replace(POOLED, test_loss=loss).loss(same) for loss in ("swapped", "consensus"))
+    assert torch.isclose(swapped, consensus)
+
+
+def test_consensus_is_the_mean_of_swapping_every_view_with_every_view(scores: Tensor) -> None:
+    codes = soft_codes(scores, POOLED.epsilon)
+    pairs = [(i, j) for i in range(8) for j in range(8)]
+    each = [
+        swapped_prediction(scores[i : i + 1], scores[j : j + 1], codes[i : i + 1], codes[j : j + 1], POOLED.tau)
+        for i, j in pairs
+    ]
+    assert torch.isclose(replace(POOLED, test_loss="consensus").loss(scores), torch.stack(each).mean())
+
+
+def test_class_codes_of_one_class_change_nothing_and_of_two_leave_the_likelier(scores: Tensor) -> None:
+    """Where every prototype has the same class there is nothing to choose; where each is sure of one of two, Bayes' rule applies."""
+    method = replace(POOLED, class_codes=True)
+    one = torch.eye(5)[0].expand(12, -1)
+    assert torch.allclose(method.targets(scores, one), POOLED.targets(scores, None))
+    two = torch.eye(2)[torch.arange(12) % 2]
+    plain, weighted = POOLED.targets(scores, None), method.targets(scores, two)
+    share = plain.mean(0) @ two
+    for view in range(8):
+        want = [float(plain[view, k] * share[k % 2]) for k in range(12)]
+        assert torch.allclose(weighted[view], torch.tensor(want) / sum(want))
+
+
+def test_agreement_of_equal_views_is_equal_weights_and_an_odd_one_counts_less(scores: Tensor) -> None:
+    method = replace(POOLED, view_weights="agreement")
+    same = scores[:1].expand(8, -1)
+    assert torch.allclose(method.targets(same, None), POOLED.targets(same, None))
+    odd = torch.cat([same[:7], scores[:1].flip(1)])
+    weights = method.targets(odd, None).sum(1)
+    assert torch.isclose(weights.mean(), torch.tensor(1.0))
+    assert weights[7] < weights[0] / 2
+    views = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
+    by_hand = [float(view @ views.mean(0)) for view in views]
+    want = sum(share * view for share, view in zip(by_hand, views, strict=True)) / sum(by_hand)
+    assert torch.allclose(mean_over_views(views, "agreement")[0], want)
+
+
+def test_the_prior_is_a_divergence_that_pulls_the_prediction_back(network: Network, images: Tensor) -> None:
+    """KL is 0 with gradient 0 at the source, so the first step is the same; from there it pulls back."""
+    split, source = SplitNetwork(network, "last_block"), network(images[:1]).softmax(-1).detach()
+    draw = torch.Generator().manual_seed(4)
+    other = {name: weight + torch.randn(weight.shape, generator=draw) for name, weight in split.weights().items()}
+    plain = split.frozen(images[:1])
+    after = network.classifier(split.adapted(plain, other)).softmax(-1).detach()
+    by_hand = 3 * sum(p * math.log(p / q) for p, q in zip(source[0].tolist(), after[0].tolist(), strict=True))
+    prior = replace(POOLED, kl_weight=3.0).prior(source, network, split, plain, other)
+    assert prior.item() == pytest.approx(by_hand, rel=1e-3)
+    free, held = (
+        replace(POOLED, lr=0.05, kl_weight=weight).adapt(network, images, range(5)) for weight in (0.0, 300.0)
+    )
+    assert (free[:, 1] - held[:, 1]).abs().max() < 1e-5
+    drift = [(trace[:, -1] - trace[:, 0]).abs().sum() for trace in (free, held)]
+    assert drift[1] < 0.9 * drift[0]
+
+
+def test_a_normalized_step_is_as_long_as_asked(network: Network, images: Tensor) -> None:
+    state = CarriedState()
+    replace(POOLED, steps=1, lr=0.01, normalize_step=True, online=True).adapt(network, images[:1], [0], state)
+    source = {name: dict(network.named_parameters())[name].detach() for name in state.weights or {}}
+
+    def norm(weights: Weights) -> Tensor:
+        return torch.cat([weight.flatten() for weight in weights.values()]).norm()
+
+    moved = {name: weight - source[name] for name, weight in (state.weights or {}).items()}
+    assert torch.isclose(norm(moved), 0.01 * norm(source), rtol=1e-4)
+
+
+def test_each_image_is_scaled_by_its_own_gradient() -> None:
+    weights, gradients = ({"a": torch.randn(3, 4, 2), "b": torch.randn(3, 5)} for _ in range(2))
+    together = to_norm_of(weights, gradients, lead=1)
+    for row in range(3):
+        own, slope = ({name: part[row] for name, part in parts.items()} for parts in (weights, gradients))
+        alone = to_norm_of(own, slope)
+        assert all(torch.allclose(together[name][row], alone[name]) for name in alone)
+    assert not to_norm_of(weights, {name: 0 * g for name, g in gradients.items()})["a"].any()
+
+
+def test_images_near_a_prototype_are_left_alone(network: Network, images: Tensor) -> None:
+    with torch.no_grad():
+        distances = nearest_distance(network.scores(network.project(images)))
+        by_hand = torch.stack([1 - network.prototypes @ z for z in network.project(images)]).amin(1)
+    assert torch.allclose(distances, by_hand, atol=1e-6)
+    bound = float(distances.sort().values[1:3].mean())
+    full, part = (replace(POOLED, shift_threshold=t).adapt(network, images, range(5)) for t in (0.0, bound))
+    for row, whole, distance in zip(part, full, distances, strict=True):
+        assert torch.equal(row, whole[:1].expand_as(whole) if distance < bound else whole)
+
+
+@pytest.mark.parametrize("method", [POOLED, Augment(num_views=4), replace(POOLED, patience=1)])
+def test_a_temperature_keeps_labels_and_the_first_entry(network: Network, images: Tensor, method: Any) -> None:
+    plain = method.adapt(network, images, range(5))
+    soft = replace(method, temperature=2.0).adapt(network, images, range(5))
+    assert torch.equal(soft[:, 0], plain[:, 0])
+    assert torch.equal(soft.argmax(-1), plain.argmax(-1))
+    roots = plain[:, 1:].sqrt()
+    assert (soft[:, 1:] - roots / roots.sum(-1, keepdim=True)).abs().max() < 1e-6

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from helpers.small_model import write_picture
+from helpers.small_model import write_image
 from helpers.small_training import SHORT
 from ttaps import reproduce as work
 from ttaps.adaptation.spec import parse_methods
@@ -169,7 +169,7 @@ def small_grid(folder: Path, data: str, classes: tuple[str, str] = ("cat", "dog"
     """A grid that trains on a folder of images of 8 pixels, and evaluates on ``data``."""
     for name in (f"{label}/{number}.png" for label in classes for number in range(5)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write_picture(folder / name, 8, 8)
+        write_image(folder / name, 8, 8)
     path = folder.with_suffix(".toml")
     path.write_text(
         f'data = "{data}"\ntrain = {{data = "{folder}", objective = "baseline", epochs = 1, batch_size = 4, schedule.resolutions = [8], '

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ttaps
-from helpers.small_model import write_model, write_picture
+from helpers.small_model import write_image, write_model
 from ttaps.adaptation import Ttaps
 from ttaps.adaptation.spec import method_spec, parse_method
 from ttaps.adaptation.ttaps import nearest_distance
@@ -40,13 +40,13 @@ def test_nested_tables_read_back(tmp_path: Path) -> None:
 
 
 def test_adapt_and_evaluate_use_the_models_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, picture = ttaps.load(with_presets(tmp_path / "model")), write_picture(tmp_path / "picture.png")
-    found = ttaps.adapt(model, picture)
-    assert torch.equal(found.trace, ttaps.adapt(model, picture, OWN).trace)
-    assert not torch.equal(found.trace, ttaps.adapt(model, picture, "ttaps:mine").trace)
-    changed = ttaps.adapt(model, picture, "ttaps:tuned[lr=0.2]").trace
-    assert torch.equal(changed, ttaps.adapt(model, picture, replace(OWN, lr=0.2)).trace)
-    assert main(["adapt", "--seed", "0", str(tmp_path / "model"), str(picture), "--json"]) == 0
+    model, image_file = ttaps.load(with_presets(tmp_path / "model")), write_image(tmp_path / "image.png")
+    found = ttaps.adapt(model, image_file)
+    assert torch.equal(found.trace, ttaps.adapt(model, image_file, OWN).trace)
+    assert not torch.equal(found.trace, ttaps.adapt(model, image_file, "ttaps:mine").trace)
+    changed = ttaps.adapt(model, image_file, "ttaps:tuned[lr=0.2]").trace
+    assert torch.equal(changed, ttaps.adapt(model, image_file, replace(OWN, lr=0.2)).trace)
+    assert main(["adapt", "--seed", "0", str(tmp_path / "model"), str(image_file), "--json"]) == 0
     assert torch.allclose(torch.tensor(json.loads(capsys.readouterr().out)[0]["trace"]), found.trace)
     evaluation = ttaps.evaluate(model, methods="ttaps:tuned", corruptions="fog", images_per_corruption=2, seeds=1)
     assert list(evaluation.rows["spec"].unique()) == ["ttaps:tuned"]
@@ -73,8 +73,8 @@ def test_presets_of_other_weights_are_not_used(tmp_path: Path, capsys: pytest.Ca
     write_text(folder / "presets.toml", text)
     assert ttaps.load(folder).presets == {}
     assert "other weights" in capsys.readouterr().err
-    picture = write_picture(tmp_path / "picture.png")
-    assert main(["adapt", str(folder), str(picture), "--json"]) == 0
+    image_file = write_image(tmp_path / "image.png")
+    assert main(["adapt", str(folder), str(image_file), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)[0]["trace"]) == parse_method("ttaps:tuned").steps + 1
 
 

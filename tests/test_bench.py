@@ -120,7 +120,7 @@ def test_everything_is_measured_and_printed(
     assert all(result[name] > 0 and result["quartiles"][name] == [result[name]] * 2 for name in MEANING)
     assert (result["threads"], result["rounds"], result["fast_skipped"]) == (1, 1, 0.0)
 
-    monkeypatch.setattr(Suite, "measure", lambda suite, rounds, done: result)
+    monkeypatch.setattr(Suite, "run", lambda suite, rounds, done: result)
     assert main(["bench", "--model", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in MEANING)
