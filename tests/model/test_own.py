@@ -119,6 +119,24 @@ def test_a_factory_that_makes_no_network(
         ttaps.load(reference, size=16)
 
 
+def test_what_is_no_file_of_weights_is_told_so(file: Path) -> None:
+    path = file.parent / "net.pt"
+    for content in (b"hello", b"", b"\x80\x02}q\x00.", b"PK\x03\x04 torn"):  # torch raises another error for each
+        path.write_bytes(content)
+        with pytest.raises(
+            TtapsError, match=r"net\.pt (is damaged or holds no weights|holds no state_dict)|does not fit"
+        ):
+            ttaps.load(f"{file}:make_net", size=16, weights=path)
+
+
+@pytest.mark.parametrize(
+    "normalize", [(0.5, 0.5), ((0, 0), (1, 1)), ((0, 0, 0), (1, 0, 1)), ((np.nan, 0, 0), (1, 1, 1))]
+)
+def test_a_normalization_that_is_none(normalize: Any) -> None:
+    with pytest.raises(UsageError, match="three means and three positive standard deviations"):
+        ttaps.load(made("preact"), size=8, normalize=normalize)
+
+
 def test_sizes_and_classes_that_do_not_fit(file: Path) -> None:
     with pytest.raises(UsageError, match="size=64"):
         ttaps.load(f"{file}:make_net")
@@ -126,6 +144,8 @@ def test_sizes_and_classes_that_do_not_fit(file: Path) -> None:
         ttaps.load(f"{file}:make_net", size=1)
     with pytest.raises(UsageError, match="gives 3 logits, but 2 classes are named"):
         ttaps.load(f"{file}:make_net", size=16, classes=("a", "b"))
+    with pytest.raises(UsageError, match="Two classes are named 'a'"):
+        ttaps.load(f"{file}:make_net", size=16, classes=("a", "b", "a"))
     with pytest.raises(UsageError, match=r"a list of names, not the text 'names\.txt'"):
         ttaps.load(f"{file}:make_net", size=16, classes="names.txt")
     with pytest.raises(UsageError, match="has its own"):

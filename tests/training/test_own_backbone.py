@@ -192,3 +192,8 @@ def test_what_cannot_be_trained_gets_a_sentence(
     with pytest.raises(TtapsError, match=words):
         ttaps.train("paper/jt+ent", **{"data": data, "out": tmp_path / "run", **SETTINGS, **changes, **nested})
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_function_that_makes_no_network_is_told_so(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"must be a torch\.nn\.Module, not int"):
+        ttaps.train("paper/jt+ent", data, out=tmp_path / "run", backbone=lambda: 3, **SETTINGS)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +134,8 @@ def own_model(network: Network | Classifier, name: str, classes: Sequence[str] =
         count = network(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=weight.device)).shape[1]
     if classes and len(classes) != count:
         raise UsageError(f"The model gives {count} logits, but {len(classes)} classes are named.")
+    if twice := [name for name, times in Counter(classes).items() if times > 1]:
+        raise UsageError(f"Two classes are named '{twice[0]}': give each its own name.")
     return Model(network, tuple(classes) or tuple(map(str, range(count))), name, fingerprint(network))
 
 

@@ -91,6 +91,8 @@ class Network(nn.Module):
         self.config = config
         self.normalize = Normalize(config.mean, config.std)
         norm = partial(nn.GroupNorm, config.num_groups) if config.norm == "group" else nn.BatchNorm2d
+        if backbone is not None and not isinstance(backbone, nn.Module):  # what a user's function returned
+            raise UsageError(f"A backbone must be a torch.nn.Module, not {type(backbone).__name__}.")
         self.backbone = backbone or ResNet(config.depth, config.width, norm, config.stem_padding)
         if features is None:
             ours = isinstance(self.backbone, ResNet)

@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import importlib.util
+import math
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,6 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ttaps.config import did_you_mean
@@ -34,8 +34,12 @@ class Classifier(nn.Module):
 
     def __init__(self, module: nn.Module, image_size: int, normalize: MeanStd = AS_IS) -> None:
         super().__init__()
-        mean, std = map(tuple, normalize)
-        if (len(mean), len(std)) != (3, 3) or not min(std) > 0:
+        try:
+            mean, std = map(tuple, normalize)
+            usable = (len(mean), len(std)) == (3, 3) and all(map(math.isfinite, (*mean, *std))) and min(std) > 0
+        except (TypeError, ValueError):
+            usable = False
+        if not usable:
             raise UsageError(f"normalize must be three means and three positive standard deviations, not {normalize}.")
         weights = [weight for weight in module.parameters() if weight.is_floating_point()]
         self.image_size = image_size
@@ -189,8 +193,9 @@ def _read_state(path: Path, trust: bool) -> dict[str, Tensor]:
     except (ImportError, AttributeError) as error:
         remedy = "save net.state_dict() instead"
         raise CheckpointError(f"{path} needs code that is not available ({error}): {remedy}.") from error
-    except (SafetensorError, OSError, ValueError, RuntimeError, EOFError) as error:
-        raise CheckpointError(f"{path} is damaged or holds no weights ({str(error).splitlines()[0]}).") from error
+    except Exception as error:  # on damaged bytes torch's unpickler raises whatever it ran into
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise CheckpointError(f"{path} is damaged or holds no weights ({reason}).") from error
     if isinstance(found, nn.Module):
         found = found.state_dict()
     for name in ("state_dict", "model", "model_state_dict", "net"):  # checkpoints that keep more than the weights
