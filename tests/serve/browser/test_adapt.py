@@ -78,15 +78,16 @@ def test_the_scrubber_goes_back_and_forth(open_page: OpenPage, site: Served) -> 
 
 
 def test_steps_on_the_way_are_numbered_where_they_lie_apart(open_page: OpenPage) -> None:
-    """Of steps at 0, 20, 21, 50 and 80 on a line, z at the last: the third would cover the second."""
+    """Of steps at 0, 20, 21, 50 and 80 on a line, z at the last: the third would cover the second; the fourth, then, a name."""
     numbers = open_page().evaluate(
         """async () => {
           const { stepMarks } = await import("/static/js/map.js");
           const points = [0, 20, 21, 50, 80].map((x) => ({ x, y: 0 }));
-          return stepMarks(points, points[4]).map((mark) => mark.textContent);
+          const numbers = (labels) => stepMarks(points, points[4], labels).map((mark) => mark.textContent);
+          return [numbers([]), numbers([{ name: "cat", x: 52, y: 2 }])];
         }"""
     )
-    assert numbers == ["1", "3"]
+    assert numbers == [["1", "3"], ["1"]]
 
 
 def test_the_loss_is_shown_at_every_step_and_only_there(open_page: OpenPage) -> None:
