@@ -62,8 +62,9 @@ def answer(options: Serve) -> None:
             failures.append(error)
             server.should_exit = True
             raise
-        preparing.append(Thread(target=lambda: (session.map(), session.start)))  # seconds that nobody needs to wait for
-        preparing[0].start()
+        if not service.closing:
+            preparing.append(Thread(target=lambda: (session.map(), session.start)))  # nobody needs to wait for it
+            preparing[0].start()
         return session
 
     share_arena()

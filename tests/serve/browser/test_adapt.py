@@ -26,6 +26,14 @@ TRANSFER = """(encoded) => {
 }"""
 
 
+# Every place where z is drawn.
+WATCH_Z = """() => {
+  const z = document.querySelector(".map .z");
+  window.places = new Set();
+  new MutationObserver(() => window.places.add(z.getAttribute("transform"))).observe(z, { attributes: true });
+}"""
+
+
 @pytest.fixture(scope="module")
 def words_page(browser: Any, site: Served) -> Any:
     """A page of the service that does nothing of its own."""
@@ -115,13 +123,9 @@ def test_z_walks(open_page: OpenPage, site: Served) -> None:
     page, last = open_page(reduced_motion="no-preference"), len(site.adapt(**site.start, method=TUNED)["trace"]) - 1
     sync_api.expect(page.locator("#step")).to_have_text(f"step {last} of {last}")
     sync_api.expect(page.locator("#play")).to_have_attribute("aria-label", "Play the steps")
+    page.evaluate(WATCH_Z)
     page.click("#play")
-    places = set()
-    for _ in range(200):
-        places.add(page.locator(".map .z").get_attribute("transform"))
-        if len(places) > 4:
-            break
-    assert len(places) > 4
+    page.wait_for_function("() => window.places.size > 4")
     sync_api.expect(page.locator("#step")).to_have_text(f"step {last} of {last}")
 
 
