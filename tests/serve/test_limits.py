@@ -278,7 +278,9 @@ def test_what_is_given_back_is_no_longer_resident() -> None:
     assert last == bytes(1000)
 
 
-def test_sigterm_finishes_what_runs(model_folder: Path) -> None:
+@pytest.fixture
+def at_work(model_folder: Path) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
+    """A process of the service, and a client that waits for eight images."""
     command = [sys.executable, "-m", "ttaps", "serve", str(model_folder), "--port", "0", "--workers", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -292,10 +294,31 @@ def test_sigterm_finishes_what_runs(model_folder: Path) -> None:
             data = json.dumps(body).encode()
             client.sendall(head + b"content-length: %d\r\n\r\n" % len(data) + data)
             wait_until(lambda: httpx.get(f"http://localhost:{port}/health").json()["taken"] == 1)
-            process.send_signal(signal.SIGTERM)
-            answer = b"".join(iter(lambda: client.recv(65536), b""))
-        assert process.wait(60) in (0, -signal.SIGTERM)
+            yield process, client
+
+
+def test_sigterm_finishes_what_runs(at_work: tuple[subprocess.Popen[str], socket.socket]) -> None:
+    process, client = at_work
+    process.send_signal(signal.SIGTERM)
+    answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert process.wait(60) == 0
     results = json.loads(answer.split(b"\r\n\r\n", 1)[1])["results"]
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert len(results) == 8
     assert all(np.isfinite(result["trace"]).all() for result in results)
+
+
+def test_a_second_ctrl_c_ends_it_at_once_and_quietly(at_work: tuple[subprocess.Popen[str], socket.socket]) -> None:
+    process, client = at_work
+    process.send_signal(signal.SIGINT)
+    address = client.getpeername()
+
+    def refused() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(address) != 0
+
+    wait_until(refused)  # it stops: it listens no longer
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == -signal.SIGINT
+    assert process.stderr is not None
+    assert process.stderr.read() == ""

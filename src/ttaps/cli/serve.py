@@ -3,7 +3,10 @@
 import importlib.util
 import os
 import secrets
+import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
@@ -43,9 +46,14 @@ def answer(options: Serve) -> None:
     from ttaps.serve.service import Service
 
     class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: Any) -> None:
-            service.closing = True  # a gallery ends now, not after its last tile
-            super().handle_exit(sig, frame)
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # uvicorn would raise them once more inside of the event loop, with tracebacks
+
+    def stop(sent: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends it at once, wherever it is then
+        stopped_by.append(sent)
+        service.closing = server.should_exit = True  # a gallery ends now, not after its last tile
 
     def load() -> Any:
         try:
@@ -54,13 +62,15 @@ def answer(options: Serve) -> None:
             failures.append(error)
             server.should_exit = True
             raise
-        preparing.append(Thread(target=lambda: (session.map(), session.start)))  # seconds that nobody needs to wait for
-        preparing[0].start()
+        if not service.closing:
+            preparing.append(Thread(target=lambda: (session.map(), session.start)))  # nobody needs to wait for it
+            preparing[0].start()
         return session
 
     share_arena()
     failures: list[Exception] = []
     preparing: list[Thread] = []
+    stopped_by: list[int] = []
     report = options.results.read_bytes() if options.results and options.results.is_file() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     service = Service(load, Pool(options.workers or cores, options.queue, options.time_limit), report)
@@ -74,13 +84,18 @@ def answer(options: Serve) -> None:
         host = f"[{options.host}]" if ":" in options.host else options.host
         address = f"http://{host}:{listening.getsockname()[1]}/{f'?token={token}' if token else ''}"
         log_info(f"{address} shows model {options.model}. Stop with Ctrl-C.")
+        before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
             server.run(sockets=[listening])
         finally:
             for thread in preparing:
                 thread.join()  # torch aborts if the interpreter ends during one of its calls
+            for each, handler in before.items():
+                signal.signal(each, handler)
     if failures:
         raise failures[0]
+    if signal.SIGINT in stopped_by:
+        raise KeyboardInterrupt
 
 
 def open_session(options: Serve) -> Any:

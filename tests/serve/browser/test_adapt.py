@@ -26,6 +26,14 @@ TRANSFER = """(encoded) => {
 }"""
 
 
+# Every place where z is drawn.
+WATCH_Z = """() => {
+  const z = document.querySelector(".map .z");
+  window.places = new Set();
+  new MutationObserver(() => window.places.add(z.getAttribute("transform"))).observe(z, { attributes: true });
+}"""
+
+
 @pytest.fixture(scope="module")
 def words_page(browser: Any, site: Served) -> Any:
     """A page of the service that does nothing of its own."""
@@ -78,15 +86,16 @@ def test_the_scrubber_goes_back_and_forth(open_page: OpenPage, site: Served) -> 
 
 
 def test_steps_on_the_way_are_numbered_where_they_lie_apart(open_page: OpenPage) -> None:
-    """Of steps at 0, 20, 21, 50 and 80 on a line, z at the last: the third would cover the second."""
+    """Of steps at 0, 20, 21, 50 and 80 on a line, z at the last: the third would cover the second; the fourth, then, a name."""
     numbers = open_page().evaluate(
         """async () => {
           const { stepMarks } = await import("/static/js/map.js");
           const points = [0, 20, 21, 50, 80].map((x) => ({ x, y: 0 }));
-          return stepMarks(points, points[4]).map((mark) => mark.textContent);
+          const numbers = (labels) => stepMarks(points, points[4], labels).map((mark) => mark.textContent);
+          return [numbers([]), numbers([{ name: "cat", x: 52, y: 2 }])];
         }"""
     )
-    assert numbers == ["1", "3"]
+    assert numbers == [["1", "3"], ["1"]]
 
 
 def test_the_loss_is_shown_at_every_step_and_only_there(open_page: OpenPage) -> None:
@@ -114,13 +123,9 @@ def test_z_walks(open_page: OpenPage, site: Served) -> None:
     page, last = open_page(reduced_motion="no-preference"), len(site.adapt(**site.start, method=TUNED)["trace"]) - 1
     sync_api.expect(page.locator("#step")).to_have_text(f"step {last} of {last}")
     sync_api.expect(page.locator("#play")).to_have_attribute("aria-label", "Play the steps")
+    page.evaluate(WATCH_Z)
     page.click("#play")
-    places = set()
-    for _ in range(200):
-        places.add(page.locator(".map .z").get_attribute("transform"))
-        if len(places) > 4:
-            break
-    assert len(places) > 4
+    page.wait_for_function("() => window.places.size > 4")
     sync_api.expect(page.locator("#step")).to_have_text(f"step {last} of {last}")
 
 

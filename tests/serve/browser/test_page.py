@@ -34,7 +34,18 @@ COLORS = """(places) => {
 }"""
 TEXTS = [
     *(".lead p", ".caption", ".under", ".group-title", ".about", ".words", ".label-was", ".label-now", ".bars .value"),
-    *("#adapt", ".plain", ".step", ".check", ".how dd", ".code figcaption", ".foot p", ".model", "[role=tab]"),
+    *(
+        "#adapt",
+        ".plain",
+        ".step",
+        ".check",
+        ".how dd",
+        ".code figcaption",
+        ".foot p",
+        ".model",
+        "[role=tab]",
+        ".ticks",
+    ),
 ]
 
 
@@ -48,6 +59,14 @@ def contrast(one: list[int], other: list[int]) -> float:
     """Return the contrast of two colors as WCAG defines it."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+# What moved without being asked to, weighed as Chromium does for "cumulative layout shift" (0.1 is called good).
+SHIFTS = """() => {
+  window.shifted = 0;
+  const add = (one) => { if (!one.hadRecentInput) window.shifted += one.value; };
+  new PerformanceObserver((list) => list.getEntries().forEach(add)).observe({ type: 'layout-shift', buffered: true });
+}"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -83,6 +102,19 @@ def test_nothing_sticks_out_at_any_width(open_page: OpenPage, viewport: dict[str
         sync_api.expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
         width = page.evaluate("() => document.documentElement.scrollWidth")
         assert width == viewport["width"], name
+
+
+@pytest.mark.parametrize("viewport", [PHONE, {"width": 840, "height": 900}, WIDE], ids=str)
+def test_nothing_moves_while_the_page_fills(open_page: OpenPage, viewport: dict[str, int]) -> None:
+    page = open_page(viewport=viewport, before=lambda page: page.add_init_script(f"({SHIFTS})()"))
+    assert page.evaluate("() => window.shifted") < 0.0015  # the marks of the probabilities, and the name of the model
+
+
+@pytest.mark.parametrize("width", [390, 840, 1280, 1440])
+def test_what_a_method_does_is_said_in_full(open_page: OpenPage, width: int) -> None:
+    about = open_page(viewport={"width": width, "height": 900}).locator(".lane .about")
+    sync_api.expect(about).to_contain_text("] Align augmented views of one image with the prototypes, predict, reset.")
+    assert about.evaluate("(one) => [one.scrollWidth - one.clientWidth, one.scrollHeight - one.clientHeight]") == [0, 0]
 
 
 def test_on_a_phone_the_controls_are_in_reach(open_page: OpenPage) -> None:

@@ -35,7 +35,7 @@ export class PrototypeMap {
     this.start = draw("circle", { class: "start", r: 1.5, visibility: "hidden" });
     this.z = draw("g", { class: "z", visibility: "hidden" }, draw("circle", { r: 2 }), draw("text", { y: 0.85 }, "z"));
     const dots = draw("g", { class: "dots" }, ...this.dots);
-    this.svg.append(dots, this.rays, this.names(), this.path, this.marks, this.start, this.z);
+    this.svg.append(dots, this.rays, this.path, this.marks, this.names(), this.start, this.z);
   }
 
   dot({ x, y, confidence, class: name }, index) {
@@ -50,8 +50,8 @@ export class PrototypeMap {
   names() {
     const labels = this.classes.map((name) => ({ name, ...middle(this.prototypes.filter((one) => one.class === name)) }));
     const shown = apart(labels.filter(({ x }) => x !== undefined));
-    if (shown.length > 20) return draw("g");
-    return draw("g", { class: "names", "aria-hidden": "true" }, ...shown.map(({ name, x, y }) =>
+    this.labels = shown.length > 20 ? [] : shown;
+    return draw("g", { class: "names", "aria-hidden": "true" }, ...this.labels.map(({ name, x, y }) =>
       draw("text", { x, y, "data-class": name }, readable(name))));
   }
 
@@ -73,7 +73,7 @@ export class PrototypeMap {
     const now = place(here);
     const done = points.slice(0, Math.floor(time) + 1);
     this.path.setAttribute("points", [...done, now].map(({ x, y }) => `${x},${y}`).join(" "));
-    this.marks.replaceChildren(...stepMarks(done, now));
+    this.marks.replaceChildren(...stepMarks(done, now, this.labels));
     set(this.start, { cx: points[0].x, cy: points[0].y, visibility: time > 0 ? "visible" : "hidden" });
     set(this.z, { transform: `translate(${now.x} ${now.y})`, visibility: "visible" });
     this.light(run.nearest[Math.min(Math.round(time), run.last)] ?? []);
@@ -115,11 +115,13 @@ export class PrototypeMap {
 
 const place = ({ x, y }) => ({ x: MARGIN + (100 - 2 * MARGIN) * x, y: MARGIN + (100 - 2 * MARGIN) * y });
 
-/** Return the steps taken as numbered marks, but for those that would cover z, the start or an earlier one. */
-export function stepMarks(points, z) {
+/** Return the steps taken as numbered marks, but for those that would cover z, the start, an earlier one or the name of a class. */
+export function stepMarks(points, z, labels = []) {
   const shown = [z, points[0]];
   for (const [step, { x, y }] of points.entries()) {
-    if (shown.every((one) => Math.hypot(one.x - x, one.y - y) > 2 * MARK)) shown.push({ step, x, y });
+    const covers = (name) => Math.abs(name.x - x) < name.name.length + MARK && Math.abs(name.y - 1 - y) < LABEL_HEIGHT / 2 + MARK;
+    const isFree = shown.every((one) => Math.hypot(one.x - x, one.y - y) > 2 * MARK);
+    if (isFree && !labels.some(covers)) shown.push({ step, x, y });
   }
   return shown.slice(2).map(({ step, x, y }) =>
     draw("g", { transform: `translate(${x} ${y})` }, draw("circle", { r: MARK }), draw("text", { y: 0.8 }, step)));

@@ -98,7 +98,8 @@ export class MethodPanel {
       input.closest(".setting").classList.toggle("changed", input.dataset.name in this.own);
     }
     const { summary, adapts } = this.base.method;
-    this.about.replaceChildren(make("code", {}, this.spec), summary.split(". ")[0].replace(/\.?$/, "."));
+    const [words] = summary.replace(/^[^:]*: /, "").split(/\.(?: |$)/); // the name is above it
+    this.about.replaceChildren(make("code", {}, this.spec), ` ${words[0].toUpperCase()}${words.slice(1)}.`);
     this.about.title = `${summary}\nAdapts: ${adapts}.`;
   }
 }
