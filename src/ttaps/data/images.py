@@ -84,6 +84,8 @@ def read_image(
             # Pillow warns from 89 megapixels on; the limit here is checked before anything is decoded.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with Image.open(file, formats=limits.formats) as image:
+                if image.format == "EPS":
+                    raise UnidentifiedImageError  # it is a program, which Pillow would let Ghostscript run
                 (width, height), mode = image.size, image.mode
                 if width * height > limits.most(mode) or max(width, height) > limits.side:
                     raise Image.DecompressionBombError(f"{width}x{height} pixels")
