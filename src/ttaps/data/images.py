@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ttaps.errors import DataError
+from ttaps.files import cannot_read
 from ttaps.progress import bar, log_info
 
 MAX_CLASSES = 100_000
@@ -237,6 +238,8 @@ def read_arrays(path: Path) -> ImageSet:
             return _image_set(path, list(arrays), arrays.__getitem__)
     except FileNotFoundError as error:
         raise DataError(f"There is no file {path}.") from error
+    except OSError as error:
+        raise cannot_read(path, error) from error
     except DataError:
         raise
     except MemoryError as error:
