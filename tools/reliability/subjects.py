@@ -165,6 +165,12 @@ def trained(place: Place, folder: Path) -> None:
     shutil.copytree(place.inputs / "run", folder / "run")
 
 
+def own_inputs(place: Place, folder: Path) -> None:
+    """Put a model and images there."""
+    shutil.copytree(place.inputs / "model", folder / "model")
+    shutil.copy(place.inputs / "images.npz", folder)
+
+
 def stored(place: Place, folder: Path) -> None:
     """Put two folders of results there."""
     ready = place.inputs / "stored"
@@ -196,6 +202,9 @@ SUBJECTS = (
         ("data corrupt photos --out photos-c --size 16 --corruptions contrast,fog --severity 1,5 --workers 1",),
         prepare=photos,
     ),
+)
+ONLY_FAILING = (
+    Subject("evaluate, own inputs", (f"{EVALUATE} --out results".replace("{inputs}/", ""),), prepare=own_inputs),
 )
 ONLY_KILLED = (  # they write the same kinds of files
     Subject("evaluate, started twice", (f"{EVALUATE} --out results",), processes=2, job=False),
