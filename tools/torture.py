@@ -133,6 +133,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of every random choice (0)")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"comma-separated: {', '.join(PARTS)}")
     parser.add_argument("--short", action="store_true", help="a few trials of each, as in make test")
+    parser.add_argument(
+        "--advisories", type=Path, help="OSV's all.zip of PyPI: known vulnerabilities, without a network"
+    )
     parser.add_argument("--json", action="store_true", help="output JSON")
     asked = parser.parse_args()
     asked.jobs = max(1, asked.jobs)
@@ -192,6 +195,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets a job in the background ignore it
     sys.path[:0] = [str(ROOT / folder) for folder in ("src", "tools", "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # for commands that are started anew
+    if asked.advisories:
+        os.environ["TORTURE_ADVISORIES"] = str(asked.advisories.resolve(strict=True))
     began, load = time.monotonic(), os.getloadavg()[0]
     if len(asked.parts) > 1:
         lines = parts(asked)
