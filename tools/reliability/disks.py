@@ -168,6 +168,8 @@ class Failing:
         with copied(folder, self.place) as copy:
             check_whole(copy, self.finished)
             after = shown(copy)
+            if not any(codes) and (wrong := difference(contents(copy), self.finished)):
+                raise Failed(f"exit code 0, but it did not do all: {wrong}; {about}")
             lost = sorted(name for name, value in before.items() if not still_there(value, after.get(name)))
         if lost:
             raise Failed(f"lost: {', '.join(lost)}; {about}")

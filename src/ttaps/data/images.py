@@ -245,7 +245,7 @@ def read_arrays(path: Path) -> ImageSet:
     except MemoryError as error:
         raise DataError(f"{path} does not fit into memory.\nUnzip it into a folder, which is mapped.") from error
     except Exception as error:  # numpy reads headers with Python's own parser, which raises almost anything
-        remedy = "Write one with numpy.savez: numbers, and class names as strings."
+        remedy = "Restore it from a copy, or write one with numpy.savez: numbers, and class names as strings."
         raise DataError(f"{path} is not a complete .npz file ({error}).\n{remedy}") from error
 
 
