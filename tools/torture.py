@@ -32,7 +32,7 @@ from reliability.case import Case, Failed, Place, Skipped
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = {"failing-disks": 16, "kills": 14, "full-disks": 12, "inputs": 7, "stress": 5, "supply": 2}
 """With their shares of the time."""
-ENOUGH = {"kills": ("kill -9", 120), "inputs": ("", 10_000), "stress": ("", 20)}
+ENOUGH = {"kills": ("kill -9", 140), "inputs": ("", 10_000), "stress": ("", 20)}
 """What is enough where no time is given: trials whose names begin so. Disks and supply end when everything has been tried."""
 
 
@@ -113,7 +113,7 @@ def totals(lines: Sequence[Line]) -> str:
         kind, colon, _ = line.what.partition(":")
         kinds.setdefault(f"{line.part}, {kind}" if colon else line.part, []).append(line)
     tried = {kind: (sum(line.trials for line in own), sum(line.of for line in own)) for kind, own in kinds.items()}
-    return "\n".join(f"- {kind}: {done:,}" + f" of {of:,}" * bool(of) for kind, (done, of) in tried.items() if done)
+    return "\n".join(f"- {kind}: {done:,}" + f" of {of:,}" * (done <= of) for kind, (done, of) in tried.items() if done)
 
 
 def machine() -> str:

@@ -46,12 +46,11 @@ COMMANDS = (
     "data build cifar10-c --corruptions contrast --workers 1 --data-root data",
     "data download cifar10 --data-root new",
     "data corrupt photos --out photos-c --size 16 --corruptions contrast --severity 1 --workers 1",
-    "tune {inputs}/model --data {inputs}/images.npz --minutes 0.01 --threads 1",
+    "tune {inputs}/model --data {inputs}/tuning.npz --images 12 --threads 1",
     "reproduce smoke --dry-run --data-root data",
     "bench --model {inputs}/model --rounds 1 --threads 1",
 )
 """Every command that ends by itself soon; ``serve`` opens a socket because that is what it is for."""
-SLOW = ("demo", "train", "report", "tune", "bench")  # not in the short form
 ALONE: dict[str, tuple[str, ...]] = {
     "urllib.request": ("data/download.py",),
     "pickle": ("data/cifar.py", "data/download.py", "model/own.py"),  # a restricted reader, a writer, the error's name
@@ -226,8 +225,7 @@ def cases(place: Place, faults: Faults) -> Iterator[Case]:
         clean_set(place, folder)
         photos(place, folder)
         stored(place, folder)
-        chosen = [line for line in COMMANDS if not place.short or line.split()[0] not in SLOW]
-        for line in chosen:
+        for line in COMMANDS:
             yield Case(
                 f"network sockets: ttaps {line.split(' -')[0].split(' {')[0]}",
                 partial(sockets, place, faults, folder, line),
