@@ -85,7 +85,9 @@ class Disturber:
             with impatient() if name == "SIGSTOP" else at_once():
                 children = self.subject.start(self.place, folder, stage)
                 time.sleep(self.rng.uniform(0, self.usual.seconds[stage]))
-                disturb(name, children, self.rng.uniform(0, 0.05))
+                disturb(
+                    name, children, self.rng.uniform(0, 0.05), signal.SIGCONT if self.subject.job else signal.SIGKILL
+                )
             self._end(folder, children, kills=0)
             self.look(folder)
             self._finish(folder)
@@ -161,8 +163,8 @@ def end_together(children: list[Child]) -> None:
         time.sleep(0.01)
 
 
-def disturb(name: str, children: list[Child], pause: float) -> None:
-    """Send the signals of a name."""
+def disturb(name: str, children: list[Child], pause: float, after_stop: int) -> None:
+    """Send the signals of a name; one of two that were started by themselves is killed after its stop, and the other waits for it."""
     for child in children:
         if name == "Ctrl-C twice":
             child.signal(signal.SIGINT)
@@ -175,7 +177,7 @@ def disturb(name: str, children: list[Child], pause: float) -> None:
     if name == "SIGSTOP":
         children[-1].signal(signal.SIGSTOP)
         time.sleep(4)
-        children[-1].signal(signal.SIGCONT)
+        children[-1].signal(after_stop)
 
 
 @contextmanager
