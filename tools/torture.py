@@ -32,7 +32,7 @@ from reliability.case import Case, Failed, Place, Skipped
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = {"failing-disks": 16, "kills": 14, "full-disks": 12, "inputs": 7, "stress": 5, "supply": 2}
 """With their shares of the time."""
-ENOUGH = {"kills": ("kill -9", 120), "inputs": ("", 10_000), "stress": ("", 20)}
+ENOUGH = {"kills": ("kill -9", 140), "inputs": ("", 10_000), "stress": ("", 20)}
 """What is enough where no time is given: trials whose names begin so. Disks and supply end when everything has been tried."""
 
 
@@ -113,7 +113,7 @@ def totals(lines: Sequence[Line]) -> str:
         kind, colon, _ = line.what.partition(":")
         kinds.setdefault(f"{line.part}, {kind}" if colon else line.part, []).append(line)
     tried = {kind: (sum(line.trials for line in own), sum(line.of for line in own)) for kind, own in kinds.items()}
-    return "\n".join(f"- {kind}: {done:,}" + f" of {of:,}" * bool(of) for kind, (done, of) in tried.items() if done)
+    return "\n".join(f"- {kind}: {done:,}" + f" of {of:,}" * (done <= of) for kind, (done, of) in tried.items() if done)
 
 
 def machine() -> str:
@@ -133,6 +133,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of every random choice (0)")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"comma-separated: {', '.join(PARTS)}")
     parser.add_argument("--short", action="store_true", help="a few trials of each, as in make test")
+    parser.add_argument(
+        "--advisories", type=Path, help="OSV's all.zip of PyPI: known vulnerabilities, without a network"
+    )
     parser.add_argument("--json", action="store_true", help="output JSON")
     asked = parser.parse_args()
     asked.jobs = max(1, asked.jobs)
@@ -192,6 +195,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets a job in the background ignore it
     sys.path[:0] = [str(ROOT / folder) for folder in ("src", "tools", "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # for commands that are started anew
+    if asked.advisories:
+        os.environ["TORTURE_ADVISORIES"] = str(asked.advisories.resolve(strict=True))
     began, load = time.monotonic(), os.getloadavg()[0]
     if len(asked.parts) > 1:
         lines = parts(asked)

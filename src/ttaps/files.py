@@ -46,6 +46,12 @@ def cannot_write(path: Path, error: OSError) -> TtapsError:
     )
 
 
+def cannot_read(path: Path, error: OSError) -> TtapsError:
+    """Return the error to raise if a file is there, but the system does not let us read it."""
+    remedy = "Get permission to read it, or check the disk; then run the command again."
+    return TtapsError(f"Cannot read {path}: {error.strerror or error}.\n{remedy}")
+
+
 def make_room(path: Path) -> None:
     """Make the folder of a file that a long command writes at its end, or fail before the work starts."""
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
+import os
 import re
 import struct
 import subprocess
@@ -432,12 +434,24 @@ def test_missing_rights_are_not_a_matter_of_room(
     monkeypatch.setattr("ttaps.report.columns.load_results", refuse)
     assert refused("report", tmp_path).startswith("Permission denied: closed.\nGet permission for it")
 
-    def not_there(*arguments: object, **options: object) -> None:
-        raise FileNotFoundError  # as safetensors answers where a file may not be read
 
-    for reader in ("checkpoint", "folder"):  # with torch and without
-        monkeypatch.setattr(f"ttaps.model.{reader}.safe_open", not_there)
-    assert refused("info", model).endswith("model.safetensors: get permission to read it.")
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "a.npz"])
+def test_a_file_that_cannot_be_read_is_not_said_to_be_damaged(
+    name: str, number: int, refused: Refused, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = io.open
+    (tmp_path / "a.npz").touch()
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> Any:
+        if Path(path).name == name:
+            raise OSError(number, os.strerror(number), path)
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr("io.open", refuse)  # pathlib's
+    remedy = "Get permission to read it, or check the disk; then run the command again."
+    command = ("evaluate", model, "--data", tmp_path / "a.npz") if name == "a.npz" else ("info", model)
+    assert refused(*command).endswith(f"{name}: {os.strerror(number)}.\n{remedy}")
 
 
 def test_a_full_disk_while_logging(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

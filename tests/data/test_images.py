@@ -107,6 +107,13 @@ def test_the_largest_images_allowed_are_not_warned_about(tmp_path: Path) -> None
         read_image(png_header(tmp_path / "large.png", 10_000, 10_000))
 
 
+def test_no_image_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EPS is PostScript, which Pillow would give to Ghostscript."""
+    monkeypatch.setattr("subprocess.Popen", lambda *arguments, **options: pytest.fail(f"started {arguments}"))
+    with pytest.raises(DataError, match="not an image that Pillow can read"):
+        read_image(save(tmp_path / "a.eps", PIXELS))
+
+
 def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("this is not an image\n" * 20)
     (tmp_path / "empty.jpg").touch()
@@ -270,7 +277,7 @@ def test_npz_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for content in (b"", b"text", whole[: len(whole) // 2]):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"not a complete \.npz"):
+        with pytest.raises(DataError, match=r"not a complete \.npz.*\nRestore it from a copy"):
             read_arrays(path)
     np.save(tmp_path / "one.npy", np.zeros(3))
     (tmp_path / "one.npy").rename(path)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import ast
 import json
+import pickletools
 import random
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 from reliability.case import Case, Failed, Skipped
 from reliability.disks import call_order
+from reliability.mutations import EVIL
 from reliability.subjects import check_whole, difference
-from reliability.supply import audit, dangerous, pins
+from reliability.supply import COMMANDS, audit, dangerous, offline_audit, pins
 from torture import Line, run, table, totals
+from ttaps.cli import commands
+from ttaps.data.cifar import read_pickle
+from ttaps.errors import DataError
 
 TORTURE = Path(__file__).parents[2] / "tools" / "torture.py"
 
@@ -83,6 +90,54 @@ def test_an_audit_counts_only_what_it_looked_up(
         audit()
 
 
+@pytest.mark.parametrize(
+    ("affected", "bad"),
+    [
+        ({"versions": ["12.0.0"]}, False),
+        ({"versions": ["PINNED"]}, True),
+        ({"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "0.2"}]}]}, False),
+        ({"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "9999"}]}]}, True),
+        ({"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0.1"}, {"last_affected": "PINNED"}]}]}, True),
+        ({"ranges": [{"type": "GIT", "events": [{"introduced": "0"}]}]}, False),
+    ],
+)
+def test_a_copy_of_osv_is_looked_up_without_a_network(
+    affected: dict[str, Any], bad: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = json.dumps({"id": "PYSEC-1", "affected": [{"package": {"name": "Scikit_Image"}, **affected}]})
+    monkeypatch.setenv("TORTURE_ADVISORIES", str(tmp_path / "all.zip"))
+    with ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("PYSEC-1.json", entry.replace("PINNED", pins()["scikit-image"]))
+    if not bad:
+        assert offline_audit() == len(pins())
+        return
+    with pytest.raises(Failed, match=r"scikit-image [0-9.]+: PYSEC-1"):
+        offline_audit()
+
+
+def test_every_command_is_counted_the_sockets_of() -> None:
+    counted = {line.split()[0] for line in COMMANDS if line[0] != "-"}
+    assert counted == commands.COMMANDS.keys() - {"serve"}
+    for name, known in commands.COMMANDS.items():
+        parts = known.options if isinstance(known.options, dict) else {}
+        assert all(any(line.startswith(f"{name} {part} ") for line in COMMANDS) for part in parts)
+
+
+IMPORTING = {"GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID"}
+CALLING = {"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"}
+
+
+def test_each_opcode_that_imports_or_calls_is_refused(tmp_path: Path) -> None:
+    refused: set[str] = set()
+    for content in EVIL[:-2]:  # those are cut off and too deep
+        (tmp_path / "batch").write_bytes(content)
+        allowed = "holds a ObjectDType"  # numpy's own types are no harm
+        with pytest.raises(DataError, match=f"batch was refused|batch is damaged|{allowed}"):
+            read_pickle(tmp_path / "batch", "")
+        refused |= {code.name for code, _, _ in pickletools.genops(content)}
+    assert refused >= IMPORTING | CALLING
+
+
 def test_a_partial_file_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"half")
     with pytest.raises(Failed, match=r"a.csv is not what"):
@@ -100,7 +155,16 @@ def test_differences_are_named() -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["import requests", "import urllib.request", "pickle.loads(x)", "torch.load(x)", "run(x, shell=True)", "eval(x)"],
+    [
+        "import requests",
+        "import urllib.request",
+        "from urllib import request",
+        "pd.read_pickle(x)",
+        "pickle.loads(x)",
+        "torch.load(x)",
+        "run(x, shell=True)",
+        "eval(x)",
+    ],
 )
 def test_dangerous_code_is_noticed(code: str) -> None:
     assert any(dangerous(node, "model/own.py") for node in ast.walk(ast.parse(code)))

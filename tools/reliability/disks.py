@@ -21,7 +21,17 @@ from reliability.case import Case, Failed, Place, Skipped
 from reliability.faults import CHANGES, Action, Faults, Kind
 from reliability.forks import PATIENCE, Child
 from reliability.kills import end_together
-from reliability.subjects import LEFT, SUBJECTS, Subject, check_whole, content, contents, difference, ready
+from reliability.subjects import (
+    LEFT,
+    ONLY_FAILING,
+    SUBJECTS,
+    Subject,
+    check_whole,
+    content,
+    contents,
+    difference,
+    ready,
+)
 
 FULL = Kind.OPEN | Kind.WRITE | Kind.SYNC | Kind.RENAME | Kind.MKDIR  # what a full disk refuses
 FAULTS: dict[str, tuple[Kind, Action, int]] = {
@@ -158,6 +168,8 @@ class Failing:
         with copied(folder, self.place) as copy:
             check_whole(copy, self.finished)
             after = shown(copy)
+            if not any(codes) and (wrong := difference(contents(copy), self.finished)):
+                raise Failed(f"exit code 0, but it did not do all: {wrong}; {about}")
             lost = sorted(name for name, value in before.items() if not still_there(value, after.get(name)))
         if lost:
             raise Failed(f"lost: {', '.join(lost)}; {about}")
@@ -227,7 +239,7 @@ def remount(disk: Path, options: str) -> None:
 
 def single_commands() -> Iterator[Subject]:
     """Yield every command by itself, with little to do; shards are evaluations and a merge, which are among them."""
-    for subject in SUBJECTS:
+    for subject in (*SUBJECTS, *ONLY_FAILING):
         for number, command in enumerate(subject.commands if "shards" not in subject.name else (), start=1):
             name = f"{subject.name} ({number})" if len(subject.commands) > 1 else subject.name
             less = reduce(lambda line, pair: line.replace(*pair), LESS, command)

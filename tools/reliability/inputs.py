@@ -39,7 +39,7 @@ from ttaps.data import build, verify
 from ttaps.data.cifar import LAYOUTS, read_cifar
 from ttaps.data.images import read_arrays, read_image
 from ttaps.errors import TtapsError
-from ttaps.evaluation import frame
+from ttaps.evaluation import frame, store
 from ttaps.model.checkpoint import load_model
 from ttaps.report import columns
 from ttaps.report.columns import load_results
@@ -168,10 +168,15 @@ def spec(data: bytes) -> object:
     return again
 
 
-def report(path: Path) -> object:
-    """Make tables and an export of stored results."""
+def report(path: Path) -> None:
+    """Make tables and an export of stored results, merge them, and store another model among them."""
+    for left in (*path.parent.glob(f"{path.name}-*"), *path.parent.glob("merged/*")):
+        left.unlink()
     make_tables(load_results([path.parent]))
-    return frame.load_traces([path.parent])
+    frame.load_traces([path.parent])
+    store.merge([path.parent], path.parent / "merged")
+    with store.Store(path.parent) as opened:
+        opened.describe_model("another", {})
 
 
 def command_lines(place: Place) -> Iterator[bytes]:
@@ -222,8 +227,14 @@ class Watch:
             writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
             if isinstance(path, str | bytes | os.PathLike) and (writes or set(str(mode or "")) & set("wax+")):
                 self._check(event, path)
-        elif event in ("os.mkdir", "os.remove", "os.rename", "os.truncate", "os.link", "os.symlink"):
+        elif event == "sqlite3.connect":
+            if "mode=rwc" in str(arguments[0]):  # readers open it for writing too, and may write no row
+                self._check(event, arguments[0])
+        elif event in ("os.mkdir", "os.remove", "os.rmdir", "os.truncate"):
             self._check(event, arguments[0])
+        elif event in ("os.rename", "os.link", "os.symlink"):
+            for name in arguments[:2]:
+                self._check(event, name)
         elif event in (
             "os.system",
             "os.exec",

@@ -21,7 +21,7 @@ from typing import Any
 from reliability.case import Case, Failed, Place, Skipped
 from reliability.faults import CHANGES, Action, Faults
 from reliability.forks import PATIENCE, Child
-from reliability.subjects import SUBJECTS, Subject, check_whole, contents, difference, ready
+from reliability.subjects import ONLY_KILLED, SUBJECTS, Subject, check_whole, contents, difference, ready
 from ttaps import distributed
 from ttaps.data import download
 from ttaps.evaluation import store
@@ -85,8 +85,10 @@ class Disturber:
             with impatient() if name == "SIGSTOP" else at_once():
                 children = self.subject.start(self.place, folder, stage)
                 time.sleep(self.rng.uniform(0, self.usual.seconds[stage]))
-                disturb(name, children, self.rng.uniform(0, 0.05))
-            self._end(children, kills=0)
+                disturb(
+                    name, children, self.rng.uniform(0, 0.05), signal.SIGCONT if self.subject.job else signal.SIGKILL
+                )
+            self._end(folder, children, kills=0)
             self.look(folder)
             self._finish(folder)
         return 1
@@ -107,7 +109,7 @@ class Disturber:
         """Kill it right before a change to a file, or half-way through a write."""
         action = self.rng.choice((Action.KILL, Action.KILL_HALF))
         with self.faults.armed(folder, CHANGES, action, self.rng.randint(1, self.usual.calls[stage])):
-            return self._end(self.subject.start(self.place, folder, stage), kills=1)
+            return self._end(folder, self.subject.start(self.place, folder, stage), kills=1)
 
     def kill_at_time(self, folder: Path, stage: int) -> int:
         """Kill one of its processes, or all of them, after any time."""
@@ -115,7 +117,7 @@ class Disturber:
         time.sleep(self.rng.uniform(0, self.usual.seconds[stage]))
         for child in self.rng.sample(children, self.rng.randint(1, len(children))):
             child.signal(signal.SIGKILL)
-        return self._end(children, kills=1)
+        return self._end(folder, children, kills=1)
 
     def _reach(self, folder: Path) -> int:
         """Run the commands before the one to be disturbed, and return its number."""
@@ -124,12 +126,15 @@ class Disturber:
             self.subject.run(self.place, folder, before)
         return stage
 
-    def _end(self, children: list[Child], kills: int) -> int:
-        end_together(children)
+    def _end(self, folder: Path, children: list[Child], kills: int) -> int:
+        if self.subject.job:
+            end_together(children)
         codes = [child.wait(PATIENCE / 2) for child in children]
         said = "\n".join(child.said for child in children)
         if not set(codes) <= ENDED or "Traceback" in said:
             raise Failed(f"exit codes {codes}:\n{said[-3000:]}")
+        if not self.subject.job and 0 in codes and (wrong := difference(contents(folder), self.usual.finished)):
+            raise Failed(f"one of two was left in peace, but did not do all: {wrong}")
         return kills if -signal.SIGKILL in codes else 0
 
     def look(self, folder: Path) -> None:
@@ -158,8 +163,8 @@ def end_together(children: list[Child]) -> None:
         time.sleep(0.01)
 
 
-def disturb(name: str, children: list[Child], pause: float) -> None:
-    """Send the signals of a name."""
+def disturb(name: str, children: list[Child], pause: float, after_stop: int) -> None:
+    """Send the signals of a name; one of two that were started by themselves is killed after its stop, and the other waits for it."""
     for child in children:
         if name == "Ctrl-C twice":
             child.signal(signal.SIGINT)
@@ -172,7 +177,7 @@ def disturb(name: str, children: list[Child], pause: float) -> None:
     if name == "SIGSTOP":
         children[-1].signal(signal.SIGSTOP)
         time.sleep(4)
-        children[-1].signal(signal.SIGCONT)
+        children[-1].signal(after_stop)
 
 
 @contextmanager
@@ -294,12 +299,14 @@ def children_of(pid: int) -> list[int]:
 
 def cases(place: Place, faults: Faults) -> Iterator[Case]:
     """Yield kills of every subject in turn, with other signals, power cuts and real command lines among them."""
+    sys.modules["matplotlib"] = None  # type: ignore[assignment]  # figures take most of the time of a small reproduction
     with ready(place):
         yield from _cases(place, faults)
 
 
 def _cases(place: Place, faults: Faults) -> Iterator[Case]:
-    chosen = SUBJECTS[:: 3 if place.short else 1]  # train, evaluate in 2 processes, export, download
+    # the short form has train, evaluate in 2 processes, export, download, fork
+    chosen = (*SUBJECTS, *ONLY_KILLED)[:: 3 if place.short else 1]
     disturbers = [Disturber(place, subject, faults, undisturbed(place, subject, faults)) for subject in chosen]
     if place.short:
         for disturber in disturbers:

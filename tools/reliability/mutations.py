@@ -10,7 +10,8 @@ import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,25 +20,6 @@ from PIL import Image
 
 from helpers.small_cifar import SMALL10, batches
 
-FORMATS = (
-    "PNG",
-    "JPEG",
-    "GIF",
-    "BMP",
-    "TIFF",
-    "WEBP",
-    "ICO",
-    "PPM",
-    "TGA",
-    "PCX",
-    "SGI",
-    "DDS",
-    "ICNS",
-    "JPEG2000",
-    "IM",
-    "MSP",
-    "XBM",
-)
 MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I", "I;16", "F", "LAB", "HSV", "PA")
 VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**31, 2**63, 10**30, -(2**63), 0.5, 1e308, -1e-320, float("nan"), float("inf"), "", " ", "nan", "\0", "é☃",
@@ -62,19 +44,49 @@ TOKENS = ("[", "]", "=", ",", ":", ".", '"', "'", "-", "--", "\\", "1e999", "nan
 
 
 def images() -> Iterator[bytes]:
-    """Yield an image in every format and mode that Pillow writes, and bombs."""
-    pixels = np.random.default_rng(0).integers(0, 256, (9, 7, 3), dtype=np.uint8)
-    for mode in MODES:
-        for form in FORMATS:
-            try:
-                image = Image.fromarray(pixels).convert("L" if mode.startswith(("I", "F")) else "RGB").convert(mode)
-                buffer = io.BytesIO()
-                image.save(buffer, form)
-                yield buffer.getvalue()
-            except (OSError, ValueError, KeyError, SystemError):
-                continue
+    """Yield an image in every format and mode that Pillow writes, the beginnings of others that it reads, and bombs."""
+    made: dict[str, bytes] = {}
+    sizes = cycle(((9, 7), (1, 1), (40, 3), (32, 32)))
+    for mode, form in product(MODES, sorted(Image.SAVE)):
+        pixels = np.random.default_rng(0).integers(0, 256, (*next(sizes), 3), dtype=np.uint8)
+        try:
+            image = Image.fromarray(pixels).convert("L" if mode.startswith(("I", "F")) else "RGB").convert(mode)
+            buffer = io.BytesIO()
+            image.save(buffer, form)
+            yield made.setdefault(form, buffer.getvalue())
+        except (OSError, ValueError, KeyError, SystemError):
+            continue
+    yield from only_read(made)
     for width, height in ((30_000, 30_000), (2**31 - 1, 1), (0, 0), (1, 90_000_000), (9_999, 9_999)):
         yield png(width, height)
+
+
+def only_read(made: Mapping[str, bytes]) -> Iterator[bytes]:
+    """Yield 4x4 images in formats that Pillow reads but does not write."""
+    data = bytes(range(48))
+    yield made["ICO"][:2] + b"\2" + made["ICO"][3:]  # CUR
+    yield struct.pack("<3I", 987654321, 12, 0) + made["PCX"]  # DCX
+    yield struct.pack(">8I", 0x59A66A95, 4, 4, 24, len(data), 1, 0, 0) + data  # SUN
+    yield b"8BPS" + struct.pack(">H6xHIIHH3IH", 1, 3, 4, 4, 8, 3, 0, 0, 0, 0) + data  # PSD
+    yield struct.pack("<IHHHHHHI", 144, 0xAF12, 1, 4, 4, 8, 3, 0).ljust(128, b"\0") + struct.pack(
+        "<IHH8x", 16, 0xF1FA, 0
+    )  # FLI
+    yield struct.pack(">7I", 28, 2, 4, 4, 3, 0x47494D50, 0) + data  # GBR
+    yield b"FTEX" + struct.pack("<9I", 0, 4, 4, 1, 1, 1, 36, 48, 0) + data  # FTEX
+    yield b"\x80\xe8\0\0".ljust(416, b"\0") + struct.pack("<HH4xHH", 4, 4, 14, 2).ljust(608, b"\0") + data  # PIXAR
+    yield b'/* XPM */\nstatic char *a[] = {\n"2 2 2 1",\n"a c #000000",\n"b c #ffffff",\n"ab",\n"ba"};\n'
+    cards = ("SIMPLE  =                    T", "BITPIX  =                    8", "NAXIS   =                    2",
+             "NAXIS1  =                    4", "NAXIS2  =                    4", "END")  # fmt: skip
+    yield "".join(card.ljust(80) for card in cards).ljust(2880).encode() + data
+    for start in (
+        b"P7 332",
+        b"\0" * 2048 + b"PCD_",
+        b"\0\0\0\0\0\0\0\4",
+        b"*\x10\1\0\1",
+        b"\x1c\2\x78\0\4",
+        b"\0\0\1\xb3",
+    ):
+        yield start + data  # XVTHUMB, PCD, MCIDAS, IMT, IPTC, MPEG
 
 
 def png(width: int, height: int) -> bytes:

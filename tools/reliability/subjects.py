@@ -8,6 +8,7 @@ import importlib
 import json
 import shutil
 import sqlite3
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ from reliability.site import official_site
 from ttaps.config import to_toml
 from ttaps.data import download
 from ttaps.data.cifar import LAYOUTS
+from ttaps.model.folder import PRESETS
+from ttaps.tuning import candidates, space, tune
 
 EVALUATE = "evaluate {inputs}/model --data {inputs}/images.npz --methods source,ttaps[steps=1,num_pairs=2] --threads 1"
 TRAIN = "train --config {inputs}/short.toml --out run --threads 1"
@@ -44,11 +47,13 @@ class Subject:
     commands: tuple[str, ...]
     processes: int = 1
     prepare: Callable[[Place, Path], object] = lambda place, folder: None
+    job: bool = True  # its processes are those of one job; else each was started by itself
 
     def start(self, place: Place, folder: Path, stage: int) -> list[forks.Child]:
         """Start one of the commands."""
         words = self.commands[stage].format(inputs=place.inputs).split()
-        return [forks.command(words, folder, place.log(), env) for env in forks.meeting(self.processes)]
+        met = forks.meeting(self.processes) if self.job else [{}] * self.processes
+        return [forks.command(words, folder, place.log(), env) for env in met]
 
     def run(self, place: Place, folder: Path, stage: int) -> None:
         """Run one of the commands undisturbed; it must succeed."""
@@ -75,6 +80,7 @@ MODULES = (
     ),
     *("scipy.linalg", "scipy.special", "cv2", "jpeglib", "skimage.color", "skimage.exposure", "skimage.util"),
     *("typeguard", "rich._emoji_codes", "tyro._backends._argparse_formatter"),
+    "ttaps.reproduce",
 )
 """What commands import when they first need it: up to nine tenths of the time of a small one."""
 
@@ -117,6 +123,20 @@ def write_inputs(place: Place, brief: bool) -> None:
     digest = hashlib.md5(archive, usedforsecurity=False).hexdigest()
     LAYOUTS["cifar10"] = replace(SMALL10, archive_md5=digest)
     download.PACKAGE = "no-such-package"
+    small_tuning(inputs)
+    joint = (inputs / "short.toml").read_text()
+    (inputs / "fork.toml").write_text(joint.replace("jt+ent", "jt"))
+    grid = f'data = "{inputs}/textures.npz"\nimages_per_corruption = {count}\n[[columns]]\nconfig = "{inputs}/grouped.toml"\n'
+    (inputs / "grid.toml").write_text(grid if brief else f"seeds = [0, 1]\n{grid}")
+
+
+def small_tuning(inputs: Path) -> None:
+    """Write images to tune on, and let tuning have few candidates of few views."""
+    pixels = np.random.default_rng(1).integers(0, 256, (20, 3, 32, 32), dtype=np.uint8)
+    np.savez(inputs / "tuning.npz", images=pixels, labels=np.arange(20) % 10, classes=np.array(SMALL10.classes))
+    vars(tune).update(RUNGS=((2, 0.5), (2, 1.0)), KINDS=1, LEAST=1)
+    vars(space).update(VIEWS=2, STEPS=1)
+    vars(candidates).update(COUNTS=(2,))
 
 
 def clean_set(place: Place, folder: Path) -> None:
@@ -136,6 +156,19 @@ def photos(place: Place, folder: Path) -> None:
         (folder / "photos" / name).mkdir(parents=True)
         for number in range(2):
             write_image(folder / "photos" / name / f"{number}.png", 20, 16)
+
+
+def trained(place: Place, folder: Path) -> None:
+    """Put a finished run there."""
+    if not (place.inputs / "run").exists():
+        Subject("train", (TRAIN.replace("run", str(place.inputs / "run")),)).finish(place, place.inputs)
+    shutil.copytree(place.inputs / "run", folder / "run")
+
+
+def own_inputs(place: Place, folder: Path) -> None:
+    """Put a model and images there."""
+    shutil.copytree(place.inputs / "model", folder / "model")
+    shutil.copy(place.inputs / "images.npz", folder)
 
 
 def stored(place: Place, folder: Path) -> None:
@@ -170,6 +203,21 @@ SUBJECTS = (
         prepare=photos,
     ),
 )
+ONLY_FAILING = (
+    Subject("evaluate, own inputs", (f"{EVALUATE} --out results".replace("{inputs}/", ""),), prepare=own_inputs),
+)
+ONLY_KILLED = (  # they write the same kinds of files
+    Subject("evaluate, started twice", (f"{EVALUATE} --out results",), processes=2, job=False),
+    Subject(
+        "train --fork-from",
+        ("train --config {inputs}/fork.toml --out fork --fork-from run --threads 1",),
+        prepare=trained,
+    ),
+    Subject("tune", ("tune {inputs}/model --data {inputs}/tuning.npz --images 12 --out tuned --threads 1",)),
+    Subject(
+        "reproduce, started twice", ("reproduce {inputs}/grid.toml --out all --threads 1",), processes=2, job=False
+    ),
+)
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -184,6 +232,9 @@ def content(path: Path) -> Any:
         return rows(path)
     if path.suffix == ".safetensors":
         return tensors(path)
+    if path.name == PRESETS:
+        found = tomllib.loads(path.read_text())
+        return found | {"found": {name: value for name, value in found["found"].items() if not isinstance(value, dict)}}
     if path.suffix == ".json":
         return {name: value for name, value in json.loads(path.read_text()).items() if name not in CHANGING}
     if path.suffix == ".npz":

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ttaps.errors import DataError
+from ttaps.files import cannot_read
 from ttaps.progress import bar, log_info
 
 MAX_CLASSES = 100_000
@@ -84,6 +85,8 @@ def read_image(
             # Pillow warns from 89 megapixels on; the limit here is checked before anything is decoded.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with Image.open(file, formats=limits.formats) as image:
+                if image.format == "EPS":
+                    raise UnidentifiedImageError  # it is a program, which Pillow would let Ghostscript run
                 (width, height), mode = image.size, image.mode
                 if width * height > limits.most(mode) or max(width, height) > limits.side:
                     raise Image.DecompressionBombError(f"{width}x{height} pixels")
@@ -235,12 +238,14 @@ def read_arrays(path: Path) -> ImageSet:
             return _image_set(path, list(arrays), arrays.__getitem__)
     except FileNotFoundError as error:
         raise DataError(f"There is no file {path}.") from error
+    except OSError as error:
+        raise cannot_read(path, error) from error
     except DataError:
         raise
     except MemoryError as error:
         raise DataError(f"{path} does not fit into memory.\nUnzip it into a folder, which is mapped.") from error
     except Exception as error:  # numpy reads headers with Python's own parser, which raises almost anything
-        remedy = "Write one with numpy.savez: numbers, and class names as strings."
+        remedy = "Restore it from a copy, or write one with numpy.savez: numbers, and class names as strings."
         raise DataError(f"{path} is not a complete .npz file ({error}).\n{remedy}") from error
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from ttaps import __version__
@@ -24,9 +24,11 @@ from ttaps.model.folder import (
     FORMAT,
     WEIGHTS,
     class_names,
+    notes,
     read_card,
     read_config,
     read_presets,
+    read_whole,
     training_facts,
     unusual_settings,
     weights_hash,
@@ -187,12 +189,9 @@ def _bytes(tensor: Tensor) -> bytes:
 def _read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
     """Return the weights of a file by name, and the fingerprint that it notes."""
     try:
-        with safe_open(path, framework="pt") as file:  # once: a run that trains may replace the file meanwhile
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
-            return weights, (file.metadata() or {}).get("fingerprint", "")
-    except FileNotFoundError as error:
-        if path.exists():  # safetensors says so of a file it may not read, too
-            raise CheckpointError(f"Cannot read {path}: get permission to read it.") from error
+        content = read_whole(path)  # once: a run that trains may replace the file meanwhile
+        return load(content), notes(content).get("fingerprint", "")
+    except FileNotFoundError:
         raise CheckpointError(f"{path} is missing: the folder holds no finished checkpoint yet.") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged or not a safetensors file ({error}).\n{AGAIN}.") from error

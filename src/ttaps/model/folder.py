@@ -8,11 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
 from ttaps import __version__
 from ttaps.config import from_dict, read_toml
 from ttaps.errors import CheckpointError, TtapsError
+from ttaps.files import cannot_read
 from ttaps.model.config import CONFIG, ModelConfig
 from ttaps.progress import log_info
 
@@ -58,7 +60,9 @@ def read_config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent} is not a model folder: it has no {CONFIG}.") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"Cannot read {path}: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         found = config.get("format") if isinstance(config, dict) else None
@@ -70,9 +74,25 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def noted_fingerprint(folder: Path) -> str:
     """Return the fingerprint that a model's weights had when they were saved; empty if the file cannot be read."""
-    with suppress(SafetensorError, OSError), safe_open(folder / WEIGHTS, framework="numpy") as file:
-        return str((file.metadata() or {}).get("fingerprint", ""))
+    with suppress(OSError, ValueError, AttributeError, RecursionError):
+        return notes((folder / WEIGHTS).read_bytes()).get("fingerprint", "")
     return ""
+
+
+def read_whole(path: Path) -> bytes:
+    """Return what is in a file of weights, which is not mapped: there an input/output error would end the process."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        raise
+    except OSError as error:
+        raise cannot_read(path, error) from error
+
+
+def notes(content: bytes) -> dict[str, str]:
+    """Return what a safetensors file notes."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return dict(header.get("__metadata__") or {})
 
 
 def class_names(config: dict[str, Any], model: ModelConfig, path: Path) -> tuple[str, ...]:
@@ -110,8 +130,7 @@ def describe_intact(folder: Path) -> tuple[str, dict[str, Any]] | None:
         config = read_config(folder / CONFIG)
         model = from_dict(ModelConfig, config["model"], where="model")
         classes = class_names(config, model, folder / CONFIG)
-        with safe_open(folder / WEIGHTS, framework="numpy") as file:
-            weights = {name: file.get_tensor(name) for name in sorted(file.keys())}
+        weights = dict(sorted(load((folder / WEIGHTS).read_bytes()).items()))
     except (TtapsError, SafetensorError, KeyError, TypeError, AttributeError, ValueError, OSError):
         return None
     described = ((name, each.shape, f"torch.{each.dtype}", each.tobytes()) for name, each in weights.items())

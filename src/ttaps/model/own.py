@@ -182,7 +182,7 @@ def _read_state(path: Path, trust: bool) -> dict[str, Tensor]:
         raise CheckpointError(f"There are no weights {path}: no such file.")
     try:
         if path.suffix == ".safetensors":
-            return safetensors.torch.load_file(path)
+            return safetensors.torch.load(path.read_bytes())
         with _importable_from(Path.cwd()) if trust else nullcontext():  # a whole module names the file of its class
             found = torch.load(path, map_location="cpu", weights_only=not trust)
     except pickle.UnpicklingError as error:

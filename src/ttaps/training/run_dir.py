@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Template
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from ttaps.config import flat, to_toml
 from ttaps.errors import CheckpointError, UsageError
 from ttaps.files import cannot_write, file_lock, remove_partials, write_bytes, write_text
-from ttaps.model.folder import WEIGHTS
+from ttaps.model.folder import WEIGHTS, notes, read_whole
 from ttaps.training.config import TrainConfig, load_preset
 
 SETTINGS, METRICS, STATE = "train.toml", "metrics.jsonl", "resume.safetensors"
@@ -84,13 +84,13 @@ def load_state(folder: Path, name: str = STATE) -> State | None:
         return None
     groups: dict[str, dict[str, Tensor]] = {}
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-            step, seconds = int(metadata["step"]), float(metadata.get("seconds", 0))
-            for key in file.keys():  # noqa: SIM118 (safe_open is no mapping)
-                group, _, name = key.partition("/")
-                groups.setdefault(group, {})[name] = file.get_tensor(key)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        content = read_whole(path)
+        for key, tensor in load(content).items():
+            group, _, name = key.partition("/")
+            groups.setdefault(group, {})[name] = tensor
+        metadata = notes(content)
+        step, seconds = int(metadata["step"]), float(metadata.get("seconds", 0))
+    except (SafetensorError, KeyError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error}).\nDelete it to start this run again.") from error
     return State(step, seconds, groups, *(metadata.get(name, "") for name in ("images", "start", "numerics")))
 
