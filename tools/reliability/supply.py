@@ -28,7 +28,6 @@ from reliability.faults import Faults
 from reliability.subjects import clean_set, photos, ready, stored
 
 PACKAGE = Path(ttaps.__file__).parent
-OSV = "https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip"
 PINS = Path(__file__).parents[2] / "requirements-ci.txt"
 COMMANDS = (
     "--help",
@@ -184,7 +183,7 @@ def audit() -> int:
 def offline_audit() -> int:
     """Look the pinned versions up in a copy of OSV's database, which needs no network: ``--advisories all.zip``."""
     if not (archive := os.environ.get("TORTURE_ADVISORIES")):
-        raise Skipped(f"no --advisories: get {OSV}")
+        raise Skipped("no --advisories: get all.zip of PyPI from osv.dev")
     wanted, bad = pins(), set()
     with ZipFile(archive) as file:
         advisories = [json.loads(file.read(name)) for name in file.namelist() if name.endswith(".json")]
