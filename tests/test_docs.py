@@ -151,3 +151,12 @@ def test_the_sdist_holds_what_its_tests_read() -> None:
     assert {"src", "tests", "tools", "docs", "/README.md", "CHANGELOG.md", "CONTRIBUTING.md"} <= set(
         built["targets"]["sdist"]["include"]
     )
+
+
+def test_the_first_lines_of_python_print_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The truck of the README is taken for an airplane before adaptation only."""
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    exec((ROOT / "README.md").read_text("utf-8").split("```python\n")[1].split("```")[0], names)
+    assert (names["result"].trace[0].argmax(), names["result"].label) == (0, "truck")
+    assert names["model"].classes[0] == "airplane"

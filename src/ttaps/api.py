@@ -54,9 +54,9 @@ def load(
             own = "weights, size, classes and normalize are for your own network"
             raise UsageError(f"{own}; '{model}' has its own.")
         return load_model(folder_of(model), backbone, features)
+    module = model if isinstance(model, nn.Module) else make_module(str(model))
     if size is None or size < 1:
         raise UsageError("Give your network's input size, such as size=64 (--size 64).")
-    module = model if isinstance(model, nn.Module) else make_module(str(model))
     if weights is not None:
         load_state(module, Path(weights), trust)
     name = type(model).__name__ if isinstance(model, nn.Module) else str(model).rpartition(":")[2]

@@ -39,6 +39,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 def cannot_write(path: Path, error: OSError) -> TtapsError:
     """Return the error to raise if a disk is full or a folder is not writable."""
     remedies = dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "A part of that path is a file, not a folder: move it away")
+    remedies[errno.EISDIR] = "Give the name of a file"
     remedies |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Make room there")
     remedy = remedies.get(error.errno or 0, "Get permission to write there")
     return TtapsError(

@@ -265,6 +265,7 @@ def test_wrong_options_of_adapt(
         (("--set", "tent.lr=1"), "method 'tent' is not in --methods"),
         (("--set", "lr=1"), "METHOD.NAME=VALUE"),
         (("--device", "tpu"), "Device 'tpu' cannot be used here"),
+        (("--batch-size", "0"), "batch_size must be at least 1, not 0"),
     ],
 )
 def test_wrong_options_of_evaluate(
@@ -380,6 +381,25 @@ def test_wrong_arguments_of_data(refused: Refused, tmp_path: Path) -> None:
 # Where results go
 
 
+def test_a_text_file_for_arrays(refused: Refused, model: Path, tmp_path: Path) -> None:
+    """numpy would advise to load it as a pickle."""
+    (tmp_path / "a.npz").write_text("hello")
+    said = refused("evaluate", model, "--data", tmp_path / "a.npz", "--out", tmp_path / "results")
+    assert "a.npz is not a complete .npz file (it is no zip archive)" in said
+
+
+def test_a_factory_that_is_not_there(refused: Refused, image_file: Path, tmp_path: Path) -> None:
+    """It is named before what else is missing, such as --size."""
+    (tmp_path / "nets.py").touch()
+    assert "nets.py" in refused("adapt", f"{tmp_path / 'nets.py'}:net", image_file, code=2)
+    assert "nothing.py" in refused("adapt", f"{tmp_path / 'nothing.py'}:net", image_file, code=2)
+
+
+def test_no_time_to_tune(refused: Refused, model: Path, tmp_path: Path) -> None:
+    for minutes in ("0", "-1", "nan"):
+        assert f"minutes must be above 0, not {minutes}" in refused("tune", model, "--minutes", minutes, code=2)
+
+
 def test_no_place_to_write(refused: Refused, model: Path, image_file: Path, tmp_path: Path) -> None:
     below = image_file / "below"  # a path below a file: not even root may write there
     assert str(below) in refused(*SMOKE, "--out", below)
@@ -393,7 +413,9 @@ def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
     folder = tmp_path / "folder.png"
     folder.mkdir()
     for figure in (image_file / "below.png", folder):
-        assert f"Cannot write {figure}: " in refused("adapt", model, image_file, *QUICK, "--figure", figure)
+        said = refused("adapt", model, image_file, *QUICK, "--figure", figure)
+        assert f"Cannot write {figure}: " in said
+        assert ("Give the name of a file" in said) == figure.is_dir()
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

@@ -219,7 +219,7 @@ def test_an_npz_larger_than_memory_names_the_remedy(tmp_path: Path, monkeypatch:
     def too_large(*arguments: object, **options: object) -> None:
         raise MemoryError
 
-    (tmp_path / "set.npz").touch()
+    np.savez(tmp_path / "set.npz", labels=np.zeros(1))
     monkeypatch.setattr(np, "load", too_large)
     with pytest.raises(DataError, match=r"set\.npz does not fit into memory\.\nUnzip it into a folder"):
         read_arrays(tmp_path / "set.npz")

@@ -124,7 +124,7 @@ def test_smoothing_is_the_mean_of_neighbors() -> None:
 
 
 def test_a_record_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TtapsError, match="contains no steps"):
+    with pytest.raises(TtapsError, match="has no step with its epoch"):
         read_curve("mine", recorded(tmp_path / "new", {"step": 1, "validation_accuracy": 0.1}))
     (tmp_path / "new" / METRICS).unlink()
     with pytest.raises(TtapsError, match=r"metrics\.jsonl cannot be read"):

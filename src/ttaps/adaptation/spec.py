@@ -44,6 +44,8 @@ def parse_methods(text: str, settings: Sequence[str] = (), presets: Presets | No
 
 def in_protocol(method: Method, protocol: str | None, batch_size: int | None) -> Method:
     """Return a method with a protocol, ``episodic``, ``online`` or ``continual``, and a batch size, if it has these settings."""
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"batch_size must be at least 1, not {batch_size}.")
     wanted: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
     if protocol:
         wanted |= {"online": protocol != "episodic", "continual": protocol == "continual"}

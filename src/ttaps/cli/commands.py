@@ -151,7 +151,7 @@ class Tune(DeviceOptions, DataRootOption, JsonOption):
     images: int | None = None
     """Images to choose on, clean and corrupted; 5,000 if not given. The choice is confirmed on 0.6 times as many others."""
     minutes: float | None = None
-    """Use as many images as fit into this time, by a short measurement."""
+    """Use as many images as fit into this time, by a short measurement, but at least 360."""
     seed: int = 0
     """Seed of the candidates and of the views."""
     out: Path | None = None

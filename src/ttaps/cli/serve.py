@@ -13,6 +13,7 @@ from typing import Any
 from ttaps.cli import common
 from ttaps.cli.commands import Serve
 from ttaps.errors import MissingExtra, TtapsError, UsageError
+from ttaps.model.registry import folder_of, is_reference
 from ttaps.progress import log_info
 from ttaps.serve import LOOPBACK
 
@@ -34,6 +35,8 @@ def serve(options: Serve) -> None:
         value = getattr(options, name)
         if value is not None and not least <= value <= most:
             raise UsageError(f"--{name.replace('_', '-')} must be from {least} to {most:,}, not {value}.")
+    if not is_reference(options.model):
+        folder_of(options.model)  # refused now, not after the page is there
     answer(options)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
+from zipfile import is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -234,7 +235,11 @@ def read_arrays(path: Path) -> ImageSet:
         names = sorted(file.stem for file in path.glob("*.npy"))
         return _image_set(path, names, lambda name: map_npy(path / f"{name}.npy", "Write it with numpy.save."))
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with path.open("rb") as file:
+            if not is_zipfile(file):
+                raise ValueError("it is no zip archive")
+            file.seek(0)
+            arrays = np.load(file, allow_pickle=False)
             return _image_set(path, list(arrays), arrays.__getitem__)
     except FileNotFoundError as error:
         raise DataError(f"There is no file {path}.") from error

@@ -23,7 +23,7 @@ CHANGE_HEAD = ("difference", INTERVAL, "fixed", "broken", "p")
 BEFORE_AFTER_HEAD = ("before", INTERVAL, "after", INTERVAL, *CHANGE_HEAD)
 TEX = {sign: f"\\{sign}" for sign in "&%$#_{}"}
 TEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-TEX |= {"±": r"$\pm$", "→": r"$\to$", "†": r"$^\dagger$", "\n": r"\\"}
+TEX |= {"±": r"$\pm$", "→": r"$\to$", "†": r"$^\dagger$", "²": "$^2$", "\n": r"\\"}
 CSV_COLUMNS = [
     *("data", "severity", "corruption", "column", "spec", "paper_column", "against", "origin", "metric"),
     *("value", "std", "low", "high", "best", "n", "p", "fixed", "broken", "protocol"),

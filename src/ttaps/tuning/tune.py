@@ -142,6 +142,8 @@ def tune(
         raise UsageError("Give a folder for the presets: out=FOLDER; ttaps.load finds them in the model's own.")
     if images is not None and images < LEAST:
         raise UsageError(f"images must be at least {LEAST}, not {images}.")
+    if minutes is not None and not minutes > 0:
+        raise UsageError(f"minutes must be above 0, not {minutes:g}.")
     place = Path(out) if out is not None else folder_of(model)  # type: ignore[arg-type]
     subject = model if isinstance(model, Model) else load(model)
     if device or not isinstance(model, Model):

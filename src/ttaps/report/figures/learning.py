@@ -66,7 +66,9 @@ def read_metrics(name: str, folder: Path) -> tuple[pd.DataFrame, float]:
         raise TtapsError(f"{missing}: {path} cannot be read ({error}).") from error
     logged = rows.dropna(subset=["epoch"])
     if logged.empty:
-        raise TtapsError(f"{missing} yet: {path} contains no steps.")
+        raise TtapsError(
+            f"{missing} yet: {path} has no step with its epoch, which runs log every 25 steps and at the end."
+        )
     step, epochs = logged[["step", "epoch"]].iloc[-1]
     return rows.assign(epoch=rows["epoch"].fillna(rows["step"] * (epochs / step))), float(epochs)
 
