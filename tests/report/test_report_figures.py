@@ -104,7 +104,9 @@ def test_more_columns_than_can_be_told_apart_are_not_drawn(tmp_path: Path) -> No
         fill(tmp_path, {"fog": ["wr"]}, lr=1.0 + number)
     figures, notes = draw_folder(tmp_path)
     assert figures == []
-    assert notes == ["No figures of 13 columns on cifar10-c, severity 5: more than 12 are too many."]
+    assert notes == ["No figures of each of 13 columns on cifar10-c, severity 5: more than 12 are too many."]
+    fill(tmp_path, {"fog": ["wwr"]})  # the only one over several steps
+    assert [figure.name for figure in draw_folder(tmp_path)[0]] == ["cifar10-c-5-steps"]
 
 
 def test_models_are_grouped_by_k_where_nothing_else_differs(tmp_path: Path) -> None:

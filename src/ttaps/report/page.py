@@ -20,7 +20,7 @@ from ttaps.report.figures.style import check_figure, save_figure, styled
 from ttaps.report.render import TextTable, change_text, text_tables
 from ttaps.report.tables import Table, highest_severity
 
-MANY = 12  # columns that adapt: figures of more cannot be told apart
+MANY = 12  # columns that adapt: lines of more cannot be told apart, and nobody looks at more figures of one kind
 
 
 class ReportFigure(NamedTuple):
@@ -104,10 +104,12 @@ def draw_all(results: Results, tables: Sequence[Table], root: Path | None) -> tu
         adapting = len(table.adapting)
         if not adapting:
             notes.append(f"No figures of {table.images}: nothing was adapted there.")
-        elif adapting > MANY:
-            notes.append(f"No figures of {adapting} columns on {table.images}: more than {MANY} are too many.")
         else:
-            figures += [*_over_steps(table, results), *_of_columns(table, results, root, notes)]
+            figures += _over_steps(table, results)
+        if adapting > MANY:
+            notes.append(f"No figures of each of {adapting} columns on {table.images}: more than {MANY} are too many.")
+        elif adapting:
+            figures += _of_columns(table, results, root, notes)
     # The same model and data set in several folders counts once.
     stored = {path.name: path for folder in results.folders for path in sorted(folder.glob("projections/*.npz"))}
     for path in stored.values():
@@ -136,7 +138,7 @@ def _over_steps(table: Table, results: Results) -> Iterator[ReportFigure]:
     """Draw columns that take at least two steps: one step is before and after, which bars show."""
     changes = {each.label: charts.step_changes(each.at(table.severity), results.traces) for each in table.adapting}
     columns = [column for column in table.adapting if len(changes[column.label]) > 2]
-    if columns:
+    if 0 < len(columns) <= MANY:
         series = {column.head: (column.style, changes[column.label]) for column in columns}
         yield _captioned("steps", table, charts.lines_figure(series, "gradient steps"))
     for group in charts.by_prototypes(columns):
